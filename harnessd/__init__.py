@@ -1,0 +1,3 @@
+"""harnessd: a daemon that runs AI-agent tasks unattended and makes them survive."""
+
+__version__ = "0.1.0"

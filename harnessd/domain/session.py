@@ -1,0 +1,152 @@
+"""Session: an append-only tree of nodes, a pointer, and the view of the path to it that a model is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from harnessd.domain.messages import (
+    Block,
+    Message,
+    TextBlock,
+    ToolResultBlock,
+    block_from_json,
+    block_to_json,
+    message_from_json,
+    message_to_json,
+)
+
+
+class NodeKind(StrEnum):
+    """Diagnostics are events, never nodes."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL_RESULT = "tool_result"
+    COMPACTION = "compaction"
+    NOTICE = "notice"  # our words to the model
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One record of the tree. `id` is `n<number>`, unique in its session, in order of creation."""
+
+    id: str
+    parent: str | None
+    kind: NodeKind
+    payload: Mapping[str, Any]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The head of a session: where the agent believes it is."""
+
+    session: str
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A workspace snapshot tied to a node."""
+
+    node: str
+    ref: str
+
+
+def path_to(nodes: Mapping[str, Node], head: str | None) -> tuple[Node, ...]:
+    """The nodes from the root to `head`. The stored pointer decides, never a time stamp.
+
+    Raises KeyError where a parent is missing, ValueError where parents run in a circle.
+    """
+    path: list[Node] = []
+    seen: set[str] = set()
+    while head is not None:
+        if head in seen:
+            message = f"node {head} is its own ancestor"
+            raise ValueError(message)
+        seen.add(head)
+        path.append(nodes[head])
+        head = nodes[head].parent
+    return tuple(reversed(path))
+
+
+def user_payload(text: str) -> dict[str, Any]:
+    """The payload of a `user` or `notice` node."""
+    return {"blocks": [block_to_json(TextBlock(text))]}
+
+
+def assistant_payload(message: Message, **facts: Any) -> dict[str, Any]:
+    """The payload of an `assistant` node: the message, and who answered under `facts`."""
+    return message_to_json(message) | {"facts": facts}
+
+
+def result_payload(call_id: str, text: str, *, is_error: bool, **facts: Any) -> dict[str, Any]:
+    """The payload of a `tool_result` node."""
+    return {"blocks": [block_to_json(ToolResultBlock(call_id, text, is_error))], "facts": facts}
+
+
+def assistant_message(node: Node) -> Message:
+    """The message of an `assistant` node."""
+    return message_from_json({"role": "assistant", **node.payload})
+
+
+def blocks_of(node: Node) -> tuple[Block, ...]:
+    """The blocks of any node."""
+    return tuple(block_from_json(block) for block in node.payload["blocks"])
+
+
+def open_calls(path: Sequence[Node]) -> tuple[str, ...]:
+    """Ids of the calls of the last assistant node that have no result yet, in order."""
+    answered: set[str] = set()
+    for node in reversed(path):
+        if node.kind is NodeKind.ASSISTANT:
+            return tuple(use.id for use in assistant_message(node).tool_uses if use.id not in answered)
+        answered.update(b.tool_use_id for b in blocks_of(node) if isinstance(b, ToolResultBlock))
+    return ()
+
+
+def notes_of(path: Iterable[Node]) -> dict[str, Any]:
+    """The durable state of tools (the agent's task list) as it stands on this path, by tool name.
+
+    It lives on result nodes, so that going back in the tree brings back the plan of that time.
+    """
+    notes: dict[str, Any] = {}
+    for node in path:
+        if node.kind is NodeKind.TOOL_RESULT and "note" in node.payload.get("facts", {}):
+            notes[node.payload["facts"]["tool"]] = node.payload["facts"]["note"]
+    return notes
+
+
+def view(path: Iterable[Node]) -> tuple[Message, ...]:
+    """What a model is shown of a path: neighbours of the user's side merged, results first, in call order.
+
+    Results of parallel calls arrive in any order; every provider wants them together, right after the calls.
+    """
+    messages: list[Message] = []
+    side: list[Block] = []
+    order: dict[str, int] = {}
+
+    def close() -> None:
+        if not side:
+            return
+        results = sorted(
+            (block for block in side if isinstance(block, ToolResultBlock)),
+            key=lambda block: order.get(block.tool_use_id, len(order)),
+        )
+        others = [block for block in side if not isinstance(block, ToolResultBlock)]
+        messages.append(Message("user", (*results, *others)))
+        side.clear()
+
+    for node in path:
+        if node.kind is NodeKind.ASSISTANT:
+            close()
+            message = assistant_message(node)
+            order = {use.id: place for place, use in enumerate(message.tool_uses)}
+            messages.append(message)
+        else:
+            side.extend(blocks_of(node))
+    close()
+    return tuple(messages)
