@@ -176,16 +176,18 @@ class TaskQueue(Protocol):
         """One durable row. Same key and identity: the same task. Same key, other identity: `conflict`."""
 
     async def claim(self, owner: str, limit: int, now: float, ttl_s: float) -> tuple[Task, ...]:
-        """Lease up to `limit` queued tasks that are due, by priority then age, whose `after` are completed and whose
-        workspace nobody else holds. Each claim raises the task's epoch.
+        """Lease up to `limit` queued tasks that are due, by priority then age; each claim raises the task's epoch.
+
+        Left out: tasks whose `after` are not completed, and those whose workspace somebody else holds.
         """
 
     async def heartbeat(self, leases: Sequence[Lease], now: float, ttl_s: float) -> frozenset[str]:
         """Prolong leases; gives the ids that are still ours."""
 
     async def sweep(self, now: float) -> int:
-        """Queue what is due again: expired leases (counted as a recovery), parked tasks whose time came, waits whose
-        time is out. Gives how many.
+        """Queue what is due again, and give how many.
+
+        Expired leases (counted as a recovery), parked tasks whose time came, waits for a person that are out of time.
         """
 
     async def release_all(self, now: float) -> int:
@@ -195,8 +197,10 @@ class TaskQueue(Protocol):
         """When the next task becomes due by time alone, or None."""
 
     async def apply(self, task: str, verb: Verb, now: float, by: str, **facts: Any) -> Task | Refused:
-        """A person's verb on a task that no worker holds (resume, retry, cancel, pause); on a running one, `pause` and
-        `cancel` are remembered in the row (`pause_asked`, `cancel_asked`) so that a crash does not forget them.
+        """A person's verb: resume, retry, cancel, pause.
+
+        On a running task `pause` and `cancel` are remembered in the row (`pause_asked`, `cancel_asked`), so that a
+        crash does not forget them; its worker does the rest.
         """
 
     async def change(self, task: str, now: float, by: str, changes: Mapping[str, Any]) -> Task | Refused:
