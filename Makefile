@@ -1,0 +1,95 @@
+# Everything a person or CI does with this repository. `make help` lists it.
+#
+# Needs: make, and Python 3.11 or newer with its venv module. All else is set up into .venv from
+# constraints/*.txt, where every file is pinned by its hash. Set-up runs again only when the
+# constraints, pyproject.toml or the version change.
+
+PYTHON ?= python3
+JOBS   ?= 2
+ARGS   ?=
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
+RUN    := $(VENV)/.setup-run
+DEV    := $(VENV)/.setup-dev
+BVENV  := .venv-bench
+BENCH  := $(BVENV)/.setup
+SELF   := pyproject.toml harnessd/__init__.py
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test check lint docs bench crash-sweep constraints install-run install-dev clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(RUN) ## set up, then show the defences at work: no key, no network
+	@$(BIN)/harnessd demo $(ARGS)
+
+test: $(DEV) ## set up, then run every test (ARGS="-k word", JOBS=4)
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: lint test ## everything CI checks: lint, format, types, floors, tests
+
+lint: $(DEV) ## ruff, its formatter, mypy strict, import floors
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+docs: $(DEV) ## write the generated parts of docs/ again
+	@$(BIN)/python docs/generate.py
+
+bench: $(BENCH) ## the performance gates, each beside its control, in one run (ARGS="steps queue")
+	@$(BVENV)/bin/python benchmarks/run.py $(ARGS)
+
+crash-sweep: $(DEV) ## kill -9 the daemon at seeded moments, 200 times, and check the books
+	@$(BIN)/python benchmarks/crash_sweep.py --runs 200 $(ARGS)
+
+constraints: ## pin the newest fitting versions again, by hash (UPGRADE=1 lifts pins that still fit)
+	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	$(PYTHON) -m venv "$$scratch" && "$$scratch/bin/python" -m pip install --quiet --disable-pip-version-check uv; \
+	lock() { "$$scratch/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade) "$$@"; }; \
+	lock pyproject.toml constraints/build.in -o constraints/run.txt; \
+	lock pyproject.toml constraints/build.in -c constraints/run.txt \
+	  --extra dev --extra postgres --extra prices --extra otel --extra notify -o constraints/dev.txt; \
+	lock pyproject.toml constraints/build.in -c constraints/dev.txt --extra dev --extra bench -o constraints/bench.txt
+
+clean: ## remove what set-up and tools made
+	@rm -rf $(VENV) $(BVENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# What a runner of the daemon needs, no more; the dev set is a superset of it with the same pins.
+install-run: $(RUN)
+install-dev: $(DEV)
+
+# $(call venv,FOLDER): a virtual environment that works, or a sentence that says what is missing.
+define venv
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no $(PYTHON) here. Install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) -V 2>&1); harnessd needs 3.11 or newer. Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: its venv module is missing. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || { echo "setting up $(1)"; $(PYTHON) -m venv --clear $(1); }
+endef
+
+$(RUN): constraints/run.txt $(SELF)
+	$(call venv,$(VENV))
+	@$(PIP) install --quiet --require-hashes -r constraints/run.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): constraints/dev.txt constraints/run.txt $(SELF)
+	$(call venv,$(VENV))
+	@$(PIP) install --quiet --require-hashes -r constraints/dev.txt
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $(RUN) $@
+
+$(BENCH): constraints/bench.txt $(SELF)
+	$(call venv,$(BVENV))
+	@$(BVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r constraints/bench.txt
+	@$(BVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
