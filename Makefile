@@ -50,7 +50,7 @@ crash-sweep: $(DEV) ## kill -9 the daemon at seeded moments, 200 times, and chec
 
 constraints: ## pin the newest fitting versions again, by hash (UPGRADE=1 lifts pins that still fit)
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
-	$(PYTHON) -m venv "$$scratch" && "$$scratch/bin/python" -m pip install --quiet --disable-pip-version-check uv; \
+	$(PYTHON) -m venv "$$scratch" && "$$scratch/bin/python" -m pip install -qq --disable-pip-version-check uv; \
 	lock() { "$$scratch/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade) "$$@"; }; \
 	lock pyproject.toml constraints/build.in -o constraints/run.txt; \
@@ -78,18 +78,18 @@ endef
 
 $(RUN): constraints/run.txt $(SELF)
 	$(call venv,$(VENV))
-	@$(PIP) install --quiet --require-hashes -r constraints/run.txt
-	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(PIP) install -qq --require-hashes -r constraints/run.txt
+	@$(PIP) install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(DEV): constraints/dev.txt constraints/run.txt $(SELF)
 	$(call venv,$(VENV))
-	@$(PIP) install --quiet --require-hashes -r constraints/dev.txt
-	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(PIP) install -qq --require-hashes -r constraints/dev.txt
+	@$(PIP) install -qq --no-deps --no-build-isolation --editable .
 	@touch $(RUN) $@
 
 $(BENCH): constraints/bench.txt $(SELF)
 	$(call venv,$(BVENV))
-	@$(BVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --require-hashes -r constraints/bench.txt
-	@$(BVENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet --no-deps --no-build-isolation --editable .
+	@$(BVENV)/bin/python -m pip --disable-pip-version-check --no-input install -qq --require-hashes -r constraints/bench.txt
+	@$(BVENV)/bin/python -m pip --disable-pip-version-check --no-input install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
