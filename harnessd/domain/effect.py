@@ -64,7 +64,15 @@ class Effect:
 def canonical_json(value: Any) -> str:
     """One spelling for one JSON value: sorted keys, no spaces, lone surrogates replaced by U+FFFD, no NaN."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogates(text) else text
+    return well_formed(text)
+
+
+def well_formed(text: str) -> str:
+    """The text with halves of surrogate pairs joined where both are there, and U+FFFD for each lone one."""
+    if not _has_surrogates(text):
+        return text
+    # UTF-16 is where the halves come from: only its decoder knows which of them belong together.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def effect_key(task: str, tool: str, arguments: Mapping[str, Any], occurrence: int) -> str:

@@ -143,6 +143,10 @@ class StoreLost(HarnessError):  # noqa: N818
     """The store's files were deleted, replaced or damaged under the daemon; it stops before it acknowledges more."""
 
 
+class StorageFull(HarnessError):  # noqa: N818
+    """The disk under the store is full; nothing of this step was written."""
+
+
 class OutcomeUnknown(HarnessError):  # noqa: N818
     """The store could not say whether a write became durable."""
 

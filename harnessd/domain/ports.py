@@ -193,6 +193,12 @@ class TaskQueue(Protocol):
     async def release_all(self, now: float) -> int:
         """At start, the owner lock proves the old owner dead: its leases end at once, each counted as a recovery."""
 
+    async def wait_queued(self) -> None:
+        """Return once a commit may have made a task claimable; at once, if one did since the last return.
+
+        For one waiter: the wake-up that replaces polling. Times (`next_due`) are the caller's own timer.
+        """
+
     async def next_due(self, now: float) -> float | None:
         """When the next task becomes due by time alone, or None."""
 
@@ -276,6 +282,9 @@ class Store(TaskQueue, SessionStore, Journal, Protocol):
 
         Raises StoreLocked, StoreTooNew, StoreLost, HarnessError (unwritable folder), each a sentence with a remedy.
         """
+
+    async def backup(self, path: str) -> None:
+        """Write a whole copy to `path`, complete or absent. Raises HarnessError where it cannot be written."""
 
     async def close(self) -> None:
         """Finish what waits, give the lock back."""
