@@ -1,0 +1,172 @@
+# noqa: INP001 - a script, not a package
+"""Writes the generated parts of docs/ from the code, so that they cannot lie: `make docs`; `--check` only compares.
+
+A part stands between `<!-- generated: NAME -->` and `<!-- end -->`; a page that is generated as a whole says so in its
+first line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+REPO = DOCS.parent
+PACKAGE = REPO / "harnessd"
+sys.path.insert(0, str(REPO))
+
+PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+# --- the tree ---------------------------------------------------------------------------------------------------------
+
+
+def first_sentence(path: Path) -> str:
+    """Return what a module says it is: the first line of its docstring, without the name it may open with."""
+    paragraph = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n\n")[0]
+    line = " ".join(paragraph.split())
+    sentence = re.split(r"(?<=[a-z)`])\. (?=[A-Z])", line)[0]
+    return sentence.rstrip(".")
+
+
+def floors() -> list[list[str]]:
+    """Return the rooms by floor, top first, as import-linter knows them."""
+    settings = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    return [[room.strip() for room in layer.split("|")] for layer in layers]
+
+
+def room_lines(folder: Path, depth: int) -> Iterator[str]:
+    """Yield the lines of one room: its modules, then the rooms inside it."""
+    indent = "  " * depth
+    for path in sorted(folder.glob("*.py")):
+        if path.stem != "__init__":
+            yield f"{indent}{path.name:<{28 - len(indent)}} {first_sentence(path)}"
+    for inner in sorted(path.parent for path in folder.glob("*/__init__.py")):
+        yield f"{indent}{inner.name + '/':<{28 - len(indent)}} {first_sentence(inner / '__init__.py')}"
+        yield from room_lines(inner, depth + 1)
+
+
+def tree() -> str:
+    """Return the package as a tree, floor by floor from the bottom, each module with its first sentence."""
+    lines = [f"{'harnessd/':<28} {first_sentence(PACKAGE / '__init__.py')}"]
+    for number, floor in enumerate(reversed(floors())):
+        for room in floor:
+            folder, module = PACKAGE / room, PACKAGE / f"{room}.py"
+            if module.is_file():
+                lines.append(f"  {module.name:<26} floor {number}. {first_sentence(module)}")
+            elif (folder / "__init__.py").is_file():
+                lines.append(f"  {room + '/':<26} floor {number}. {first_sentence(folder / '__init__.py')}")
+                lines += room_lines(folder, 2)
+    return "```\n" + "\n".join(line.rstrip() for line in lines) + "\n```\n"
+
+
+# --- the state machines -----------------------------------------------------------------------------------------------
+
+
+def diagram(arrows: Iterable[tuple[str, str, str]], start: str) -> str:
+    """Return a mermaid state diagram; arrows between the same two states share one line."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for source, label, target in arrows:
+        labels.setdefault((source, target), []).append(label)
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {start}"]
+    lines += [f"    {source} --> {target}: {', '.join(names)}" for (source, target), names in labels.items()]
+    return "\n".join([*lines, "```", ""])
+
+
+def task_states() -> str:
+    """Return the diagram of TASK_TRANSITIONS."""
+    from harnessd.domain.task import TASK_TRANSITIONS, TaskState  # noqa: PLC0415 - only this part needs the package
+
+    arrows = [
+        (state.value, verb.value, target.value)
+        for state, moves in TASK_TRANSITIONS.items()
+        for verb, target in moves.items()
+    ]
+    return diagram(arrows, TaskState.QUEUED.value)
+
+
+def run_states() -> str:
+    """Return the diagram of the engine's TRANSITIONS; events that leave a state as it is are left out."""
+    from harnessd.engine.protocol import TRANSITIONS, RunState  # noqa: PLC0415 - as above
+
+    arrows = [
+        (state.value, event.__name__, target.value)
+        for state, moves in TRANSITIONS.items()
+        for event, targets in moves.items()
+        for target in sorted(targets)
+        if state is not RunState.OVER and targets != frozenset({state})
+    ]
+    return diagram(arrows, RunState.NEW.value)
+
+
+# --- requirements and their tests -------------------------------------------------------------------------------------
+
+NUMBER = re.compile(r"\bR\d+\.\d+[a-z]?\b")
+
+
+def proofs() -> dict[str, set[str]]:
+    """Return number -> the test files whose comments or docstrings name it."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((REPO / "tests").rglob("*.py")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            comment = line.partition("#")[2] or (line if line.lstrip().startswith('"""') else "")
+            for number in NUMBER.findall(comment):
+                found.setdefault(number, set()).add(path.relative_to(REPO).as_posix())
+    return found
+
+
+def requirements(page: str) -> str:
+    """Return the page with the last column of each requirement's row filled with the tests that prove it."""
+    by_number = proofs()
+
+    def row(line: str) -> str:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        tests = sorted(by_number.get(cells[0], ()))
+        cells[-1] = ", ".join(f"[{name.removeprefix('tests/')}](../{name})" for name in tests) or "**none yet**"
+        return "| " + " | ".join(cells) + " |"
+
+    lines = page.splitlines()
+    return "\n".join(row(line) if re.match(r"\| R\d", line) else line for line in lines) + "\n"
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+PARTS: Mapping[str, Callable[[], str]] = {"tree": tree, "task-states": task_states, "run-states": run_states}
+
+
+def with_parts(page: str) -> str:
+    """Return the page with each of its generated parts written again."""
+    return PART.sub(lambda part: part[1] + PARTS[part["name"]]() + part[3], page)
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Yield each page that is generated in part or as a whole, with what it should hold."""
+    for path in sorted(DOCS.glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if path.name == "requirements.md":
+            yield path, requirements(text)
+        elif PART.search(text):
+            yield path, with_parts(text)
+
+
+def main() -> int:
+    """Write what is stale, or with --check only say so; exit status 1 if something was stale and not written."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
+    check = parser.parse_args().check
+    stale = [(path, text) for path, text in pages() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path, text in stale:
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path.relative_to(REPO)}: {'stale: run make docs' if check else 'written'}\n")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
