@@ -1,0 +1,175 @@
+"""The tool side of a turn: what runs side by side, answers, failed calls, calls cut off by a crash."""
+
+from __future__ import annotations
+
+from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json, effect_key
+from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent
+from harnessd.domain.ports import ToolLimits, ToolOutcome
+from harnessd.domain.session import NodeKind, assistant_message, notes_of
+from harnessd.engine import permitting, results
+from harnessd.engine.protocol import CallTool, RunState, ToolFailed, ToolReturned, Wait
+from harnessd.engine.situation import PendingCall, Situation, repeatable
+from harnessd.policy.tools import ToolSettings
+
+_KEYED = (EffectClass.IDEMPOTENT, EffectClass.IRREVERSIBLE)
+
+
+def advance(s: Situation) -> bool:
+    """Start what may start now. False when no call is open any more: the turn is complete.
+
+    Neighbouring `read_only` calls of one reply run side by side; any other runs alone, in order, so that a checkpoint
+    means something.
+    """
+    for call in list(s.pending):
+        settings = permitting.settings_of(s, call)
+        if s.in_flight and settings.effect is not EffectClass.READ_ONLY:
+            return True
+        if call.not_before > s.at:
+            if not s.in_flight:
+                s.acts.append(Wait(call.not_before))
+                s.state = RunState.BACKOFF
+            return True
+        if permitting.may_run(s, call, settings):
+            _start(s, call, settings)
+            if settings.effect is not EffectClass.READ_ONLY:
+                return True
+        elif call in s.pending or s.state in (RunState.OVER, RunState.CANCELLING):
+            return True
+    return bool(s.in_flight)
+
+
+def returned(s: Situation, event: ToolReturned) -> None:
+    """A tool's own answer becomes the result; outcome and result node are one unit of work."""
+    call, outcome = _take(s, event.call), event.outcome
+    s.settle(event.call, EffectState.FAILED if outcome.is_error else EffectState.DONE, **_outcome_json(outcome))
+    note = {} if outcome.note is None else {"note": outcome.note}
+    results.give(s, call, outcome.text, is_error=outcome.is_error, state="done", **note)
+
+
+def failed(s: Situation, event: ToolFailed) -> None:
+    """Decide about a call that could not be done."""
+    call, failure = _take(s, event.call), event.failure
+    effect = s.effects[event.call]
+    if failure.cancelled or s.ending is not None:
+        _ended_early(s, call, effect, failure)
+        return
+    it = results.incident(s, call, failure, effect.effect_class, event.luck)
+    unknown = it.error_class is ErrorClass.OUTCOME_UNKNOWN
+    s.settle(effect.id, EffectState.UNKNOWN if unknown else EffectState.FAILED, message=failure.message[:500])
+    if unknown and effect.effect_class is EffectClass.IRREVERSIBLE:
+        call.effect = s.effects[effect.id]
+        permitting.ask_outcome(s, call, call.effect)
+        return
+    results.decide(s, call, it)
+
+
+def take_up(s: Situation) -> None:
+    """After a restore: calls whose intent has no outcome are the only unknown (the law of the shell)."""
+    for call in list(s.pending):
+        effect = call.effect
+        if effect is None or not effect.state.open:
+            continue
+        if repeatable(effect):
+            # The same key again: the receiver of an idempotent call knows it, a reader does no harm.
+            s.settle(effect.id, EffectState.FAILED, message="interrupted by a restart; performed again")
+            call.effect, call.tries = None, call.tries + 1
+            continue
+        s.settle(effect.id, EffectState.UNKNOWN, message="interrupted by a restart")
+        call.effect = s.effects[effect.id]
+        if effect.effect_class is EffectClass.REVERSIBLE:
+            results.give(s, call, _interrupted(s, call, effect), is_error=True, state="unknown")
+
+
+def _take(s: Situation, effect: str) -> PendingCall:
+    call = s.in_flight.pop(effect)
+    if call is None:
+        raise IllegalEvent(f"{effect} is a model call, and a tool's event came for it")
+    return call
+
+
+def _ended_early(s: Situation, call: PendingCall, effect: Effect, failure: Failure) -> None:
+    known = effect.effect_class is EffectClass.READ_ONLY or not failure.effect_begun
+    s.settle(effect.id, EffectState.FAILED if known else EffectState.UNKNOWN, message=failure.message[:500])
+    text = f"{call.use.name} was ended before it finished: {failure.message}"
+    text += f"\nOutput until then:\n{failure.output}" if failure.output else ""
+    results.give(s, call, text, is_error=True, state="cancelled")
+
+
+def _interrupted(s: Situation, call: PendingCall, effect: Effect) -> str:
+    output = s.partial.get(effect.id, "")
+    lines = [
+        f"{call.use.name} started, outcome unknown: harnessd was restarted while it ran, and it was ended.",
+        "It was not repeated. Look at what it did before you go on.",
+    ]
+    return "\n".join(lines + (["Output until then:", output] if output else []))
+
+
+def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
+    arguments = call.use.arguments or {}
+    key = None
+    if settings.effect in _KEYED:
+        # A second try of the same call keeps the first one's key.
+        key = effect_key(s.brief.task, call.name, arguments, _occurrence(s, call))
+    if call.tries == 0:
+        calls_of = {**s.counters.calls_of, call.use.name: s.counters.calls_of.get(call.use.name, 0) + 1}
+        s.count(tool_calls=s.counters.tool_calls + 1, calls_of=calls_of)
+    effect = s.plan(
+        Effect(
+            id="",
+            kind="tool",
+            node=permitting.asked_node(s),
+            call_id=call.use.id,
+            name=call.name,
+            effect_class=settings.effect,
+            state=EffectState.INTENT,
+            key=key,
+            arguments=arguments,
+            attempt=call.tries + 1,
+            at=s.at,
+        )
+    )
+    call.effect = effect
+    call.first_at = call.first_at if call.first_at is not None else s.at
+    s.in_flight[effect.id] = call
+    s.doing = f"{call.use.name}: {canonical_json(dict(arguments))[:120]}"
+    limits = ToolLimits(
+        timeout_s=settings.timeout_s,
+        timeout_max_s=settings.timeout_max_s,
+        on_timeout=settings.on_timeout,
+        life_s=settings.life_s,
+        output_max=settings.output_max,
+    )
+    s.acts.append(CallTool(effect.id, call.use.id, call.use.name, arguments, limits, key=key, notes=notes_of(s.path)))
+    s.state = RunState.TOOLS
+
+
+def _occurrence(s: Situation, call: PendingCall) -> int:
+    """1 + the equal calls done on this path + equal calls earlier in the same reply (the occurrence rule)."""
+    wanted = (call.use.name, canonical_json(dict(call.use.arguments or {})))
+    asked = permitting.asked_node(s)
+    done = {
+        block["tool_use_id"]
+        for node in s.path
+        if node.kind is NodeKind.TOOL_RESULT and node.payload.get("facts", {}).get("state") == "done"
+        for block in node.payload["blocks"]
+    }
+    equal = 1
+    for node in s.path:
+        if node.kind is not NodeKind.ASSISTANT:
+            continue
+        for place, use in enumerate(assistant_message(node).tool_uses):
+            if use.arguments is None or (use.name, canonical_json(dict(use.arguments))) != wanted:
+                continue
+            equal += (place < call.place) if node.id == asked else (use.id in done)
+    return equal
+
+
+def _outcome_json(outcome: ToolOutcome) -> dict[str, object]:
+    stored = {
+        "exit_code": outcome.exit_code,
+        "artefact": outcome.artefact,
+        "job": outcome.job,
+        "is_error": outcome.is_error,
+        **outcome.facts,
+    }
+    return {name: value for name, value in stored.items() if value is not None}

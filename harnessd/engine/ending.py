@@ -1,0 +1,83 @@
+"""How a run ends or is handed back; every open call gets its one result first."""
+
+from __future__ import annotations
+
+from harnessd.defence.endings import next_steps
+from harnessd.domain.effect import EffectState
+from harnessd.domain.record import AskPerson, ChangeTask
+from harnessd.domain.session import NodeKind, result_payload
+from harnessd.domain.task import StopReason, Verb
+from harnessd.engine.protocol import CancelCalls, Finish, HandBack, RunState
+from harnessd.engine.situation import Ending, Situation
+
+_VERBS = {StopReason.COMPLETED: Verb.COMPLETE, StopReason.ABORTED: Verb.CANCEL}
+
+
+def end(s: Situation, ending: Ending) -> None:
+    """End now if nothing is in flight; else end what is, and then."""
+    s.ending = ending
+    if s.in_flight:
+        s.acts.append(CancelCalls(tuple(s.in_flight)))
+        s.state = RunState.CANCELLING
+        return
+    for call in s.pending:
+        text, state = f"{call.use.name} was not started: {ending.not_started}.", "not_started"
+        if call.effect is not None:
+            text, state = f"{call.use.name} started, outcome unknown: it was cut off by a restart.", "unknown"
+            if call.effect.state.open:
+                s.settle(call.effect.id, EffectState.UNKNOWN)
+        payload = result_payload(call.use.id, text, is_error=True, tool=call.use.name, state=state)
+        s.append(NodeKind.TOOL_RESULT, payload)
+    s.pending.clear()
+    s.count(reserved_usd=0.0, wait_until=None)
+    s.records.append(
+        ChangeTask(
+            verb=_VERBS.get(ending.reason, Verb.STOP),
+            reason=ending.reason,
+            error_class=ending.error_class,
+            sentence=ending.sentence,
+            next_steps=ending.next_steps or next_steps(s.brief.task, ending.reason),
+        )
+    )
+    s.acts.append(Finish(ending.reason, ending.sentence))
+    s.state = RunState.OVER
+
+
+def aborted(by: str) -> Ending:
+    """A person's wish, never dressed up as a fault."""
+    who = f" by {by}" if by else ""
+    return Ending(StopReason.ABORTED, f"Cancelled{who}.", not_started="the task was cancelled by a person")
+
+
+def step_down(s: Situation) -> None:
+    """Hand the task back at its step border; open calls stay open and are planned again by whoever goes on."""
+    paused = s.step_down is not None and s.step_down.why == "pause"
+    s.records.append(ChangeTask(verb=Verb.PAUSE if paused else Verb.HAND_BACK, why="paused" if paused else "drained"))
+    _hand_back(s, "paused" if paused else "drained")
+
+
+def park(s: Situation, until: float, why: str) -> None:
+    """Give the worker back until a time."""
+    s.records.append(ChangeTask(verb=Verb.PARK, until=until, why=why))
+    _hand_back(s, "parked")
+
+
+def ask(s: Situation, question: AskPerson) -> None:
+    """Wait for a person, without a worker. A question that already stands is not asked twice.
+
+    While calls are under way nothing is asked: the call stays open and is looked at again at the border.
+    """
+    if s.in_flight:
+        return
+    if question.id not in s.questions:
+        s.records.append(question)
+    waits_for = "approval" if question.kind == "approval" else "answer"
+    s.records.append(
+        ChangeTask(verb=Verb.ASK, until=question.until, why=question.sentence, waits_for=waits_for)  # type: ignore[arg-type]
+    )
+    _hand_back(s, "waiting")
+
+
+def _hand_back(s: Situation, why: str) -> None:
+    s.acts.append(HandBack(why))
+    s.state = RunState.OVER

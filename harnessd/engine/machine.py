@@ -1,0 +1,201 @@
+"""The machine: Run.receive(event, policies) -> commands; Run.restore(path, journal, counters)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from harnessd.domain.effect import EffectState
+from harnessd.domain.failure import IllegalEvent
+from harnessd.domain.record import FreezeSystem
+from harnessd.domain.session import Node, NodeKind, user_payload
+from harnessd.domain.task import Counters, StopReason
+from harnessd.engine import asking, calling, ending
+from harnessd.engine.protocol import (
+    TRANSITIONS,
+    CancelCalls,
+    Cancelled,
+    Command,
+    Event,
+    ModelFailed,
+    ModelReplied,
+    PersonSaid,
+    Resumed,
+    RunBrief,
+    RunState,
+    StepDown,
+    TaskLeased,
+    ToolFailed,
+    ToolReturned,
+    Wait,
+    WaitElapsed,
+)
+from harnessd.engine.situation import Ending, JournalView, Situation, situation_of
+from harnessd.policy import TaskPolicies
+
+
+@dataclass(slots=True)
+class Run:
+    """One lease's work on a task. Holds no clock, no loop, no file; everything it knows came in by events."""
+
+    _s: Situation
+
+    @classmethod
+    def restore(
+        cls,
+        brief: RunBrief,
+        path: tuple[Node, ...] = (),
+        journal: JournalView | None = None,
+        counters: Counters | None = None,
+    ) -> Run:
+        """The run as it stood at its last durable step; go on with `receive(Resumed)`, or TaskLeased if it never ran."""
+        return cls(situation_of(brief, path, journal or JournalView(), counters or Counters()))
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands."""
+        return self._s.state
+
+    @property
+    def counters(self) -> Counters:
+        """What the task has used."""
+        return self._s.counters
+
+    @property
+    def doing(self) -> str:
+        """One line for people on what is under way."""
+        return self._s.doing
+
+    def receive(self, event: Event, policies: TaskPolicies) -> tuple[Command, ...]:
+        """Answer an event with commands, records first.
+
+        Raises IllegalEvent where TRANSITIONS has no entry; the run is then as it was.
+        """
+        s = self._s
+        allowed = TRANSITIONS[s.state].get(type(event))
+        if allowed is None:
+            raise IllegalEvent(f"{type(event).__name__} in state {s.state.value}")
+        if isinstance(event, (ModelReplied, ModelFailed, ToolReturned, ToolFailed)) and (
+            s.state is not RunState.OVER and event.call not in s.in_flight
+        ):
+            raise IllegalEvent(f"{type(event).__name__} for {event.call}, which is not in flight")
+        if s.state is RunState.OVER:
+            return ()
+        s.policies = policies
+        s.pass_time(event.at)
+        self._handle(event)
+        if s.state not in allowed:
+            raise IllegalEvent(f"{type(event).__name__} led to {s.state.value}, which the table does not allow")
+        return s.take_commands()
+
+    def _handle(self, event: Event) -> None:
+        s = self._s
+        match event:
+            case TaskLeased() | Resumed():
+                self._begin()
+            case ModelReplied():
+                del s.in_flight[event.call]
+                last_word = asking.replied(s, event)
+                self._go_on(last_word=last_word)
+            case ModelFailed():
+                self._model_failed(event)
+            case ToolReturned():
+                calling.returned(s, event)
+                self._border()
+            case ToolFailed():
+                calling.failed(s, event)
+                self._border()
+            case WaitElapsed():
+                self._go_on()
+            case Cancelled(_, by):
+                self._cancel(by)
+            case StepDown():
+                self._step_down(event)
+            case PersonSaid(_, message):
+                s.mail.append(message)
+            case _ as never:
+                assert_never(never)
+
+    def _begin(self) -> None:
+        s = self._s
+        if not s.path:
+            s.records.append(FreezeSystem(s.brief.system))
+            s.append(NodeKind.USER, user_payload(s.brief.prompt))
+        for effect in list(s.effects.values()):
+            if effect.kind == "model" and effect.state.open:
+                # Sent or not, nobody can say: the reservation counts as spent (I8), and the call is made again.
+                spent = float((effect.arguments or {}).get("reserved_usd", 0.0))
+                s.settle(effect.id, EffectState.UNKNOWN, message="interrupted by a restart")
+                s.count(cost_usd=s.counters.cost_usd + spent, reserved_usd=0.0)
+        if s.ending is None:
+            calling.take_up(s)
+        self._stopped_by_answer()
+        if s.state is RunState.OVER:
+            return
+        until = s.counters.wait_until
+        if until is not None and until > s.at and not s.pending and s.ending is None and s.step_down is None:
+            s.acts.append(Wait(until))
+            s.state = RunState.BACKOFF
+            return
+        self._go_on()
+
+    def _stopped_by_answer(self) -> None:
+        """A question about the task as a whole that a person answered with `stop`, at the node where it stands."""
+        question = self._s.questions.get(f"{self._s.brief.task}-{self._s.head}")
+        if question is not None and question.choice == "stop":
+            ending.end(self._s, Ending(StopReason.ABORTED, f"A person stopped it. {question.say}".strip()))
+
+    def _model_failed(self, event: ModelFailed) -> None:
+        s = self._s
+        del s.in_flight[event.call]
+        if event.failure.cancelled or s.ending is not None:
+            s.settle(event.call, EffectState.FAILED, message=event.failure.message[:500])
+            s.count(reserved_usd=0.0)
+            self._go_on()
+            return
+        asking.failed(s, event)
+
+    def _border(self) -> None:
+        """After a tool call: others of its group may still be under way."""
+        if self._s.state is RunState.OVER or self._s.in_flight:
+            return
+        self._go_on()
+
+    def _go_on(self, *, last_word: bool = False) -> None:
+        """Nothing is in flight: end, hand back, start the next calls, or begin the next turn."""
+        s = self._s
+        if s.ending is not None:
+            ending.end(s, s.ending)
+        elif last_word:
+            self._complete()
+        elif s.step_down is not None:
+            ending.step_down(s)
+        elif s.pending and calling.advance(s):
+            pass
+        elif s.state is not RunState.OVER:
+            asking.turn(s)
+
+    def _complete(self) -> None:
+        s = self._s
+        if s.counters.last_turn:
+            asking.end_last_turn(s)
+            return
+        ending.end(s, Ending(StopReason.COMPLETED, asking.last_words(s)))
+
+    def _cancel(self, by: str, at: float) -> None:
+        s = self._s
+        if s.state is RunState.CANCELLING:
+            return
+        if s.state is RunState.NEW:
+            who = f" by {by}" if by else ""
+            s.ending = Ending(StopReason.ABORTED, f"Cancelled{who}.", not_started="the task was cancelled by a person")
+            return
+        ending.abort(s, by, at)
+
+    def _step_down(self, event: StepDown) -> None:
+        s = self._s
+        s.step_down = event
+        if s.state is RunState.BACKOFF:
+            ending.step_down(s)
+        elif event.now and s.in_flight:
+            s.acts.append(CancelCalls(tuple(s.in_flight)))

@@ -1,0 +1,172 @@
+"""Permitting: may a call run now? Refused ones get a result that says why; where a person must decide, one is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json
+from harnessd.domain.failure import ErrorClass, Failure
+from harnessd.domain.record import AskPerson, Question
+from harnessd.domain.session import NodeKind
+from harnessd.domain.task import StopReason
+from harnessd.engine import ending, results
+from harnessd.engine.protocol import ToolFacts
+from harnessd.engine.situation import Ending, PendingCall, Situation
+from harnessd.policy import budget as budget_policy
+from harnessd.policy import tools as tools_policy
+
+
+def settings_of(s: Situation, call: PendingCall) -> tools_policy.ToolSettings:
+    """What policy says of this call: its effect class and its limits."""
+    return tools_policy.settings(s.rules.tools, _facts(s, call, None))
+
+
+def may_run(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> bool:
+    """False when the call does not run now: it has its result, or a person is asked and it stays open."""
+    failure = _not_callable(s, call)
+    if failure is not None:
+        results.decide(s, call, results.incident(s, call, failure, settings.effect))
+        return False
+    why = _no_more_calls(s, call, settings)
+    if why:
+        results.give(s, call, f"{call.use.name} was not started: {why}", is_error=True, state="not_started")
+        return False
+    if call.effect is not None and call.effect.state is EffectState.UNKNOWN and not _settled(s, call, call.effect):
+        return False
+    return call.allowed or _permitted(s, call, settings)
+
+
+def ask_outcome(s: Situation, call: PendingCall, effect: Effect) -> None:
+    """An irreversible call whose outcome is unknown is never repeated by itself: a person is asked (R3.13)."""
+    arguments = canonical_json(dict(call.use.arguments or {}))
+    sentence = (
+        f"{call.use.name} {arguments[:400]} was started, and its outcome is unknown (key {effect.key}). "
+        "It will not be repeated by itself: was it done?"
+    )
+    question = AskPerson(
+        id=_outcome_id(s, call, effect),
+        kind="outcome",
+        node=asked_node(s),
+        call_id=call.use.id,
+        sentence=sentence,
+        choices=("done", "not-done", "stop"),
+        data={"tool": call.name, "arguments": arguments, "key": effect.key, "effect": effect.id},
+    )
+    ending.ask(s, question)
+
+
+def asked_node(s: Situation) -> str:
+    """Id of the assistant node whose calls are open."""
+    return next(node.id for node in reversed(s.path) if node.kind is NodeKind.ASSISTANT)
+
+
+def _facts(s: Situation, call: PendingCall, effect: EffectClass | None) -> tools_policy.CallFacts:
+    tool = _tool(s, call)
+    arguments = call.use.arguments or {}
+    path = arguments.get("path")
+    return tools_policy.CallFacts(
+        agent=s.brief.agent,
+        workspace=s.brief.workspace,
+        labels=s.brief.labels,
+        priority=s.brief.priority,
+        model=f"model/{s.brief.model.alias}",
+        tool=call.name,
+        arguments=arguments,
+        path=path if isinstance(path, str) else None,
+        effect=effect,
+        declared=tool.declared if tool else EffectClass.IRREVERSIBLE,
+    )
+
+
+def _tool(s: Situation, call: PendingCall) -> ToolFacts | None:
+    return next((tool for tool in s.brief.tools if tool.spec.name == call.use.name), None)
+
+
+def _not_callable(s: Situation, call: PendingCall) -> Failure | None:
+    if _tool(s, call) is None:
+        names = ", ".join(tool.spec.name for tool in s.brief.tools) or "none"
+        message = f"there is no tool {call.use.name!r}; the tools are: {names}"
+        return Failure("tool", call.name, message, hint=ErrorClass.UNKNOWN_TOOL)
+    if call.use.arguments is None:
+        message = f"the arguments are not a JSON object: {(call.use.raw or '')[:200]!r}"
+        return Failure("tool", call.name, message, hint=ErrorClass.INVALID_ARGUMENTS)
+    return None
+
+
+def _no_more_calls(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> str | None:
+    if call.tries:
+        return None  # counted when it first started
+    if s.counters.last_turn:
+        return "this is the last turn, without tools."
+    exhausted = budget_policy.judge(s.rules.budget, s.used(), s.counters.warned).exhausted
+    if exhausted is not None:
+        return exhausted.sentence
+    if settings.max_calls is not None and s.counters.calls_of.get(call.use.name, 0) >= settings.max_calls:
+        return f"all {settings.max_calls} calls of it are used. Go on without it."
+    return None
+
+
+def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> bool:
+    permission = tools_policy.permission(s.rules.tools, _facts(s, call, settings.effect))
+    if permission.do == "allow":
+        return True
+    message = permission.say
+    if permission.do == "ask":
+        question = s.questions.get(_question_id(s, call))
+        if question is None or (question.choice is None and not _out_of_time(question, s.at)):
+            ending.ask(s, _approval(s, call, permission))
+            return False
+        if question.choice == "allow":
+            return True
+        said = f" They say: {question.say}" if question.say else ""
+        message = f"a person did not allow it.{said}" if question.choice else "nobody answered the question in time"
+    failure = Failure("tool", call.name, message, hint=ErrorClass.PERMISSION_DENIED)
+    it = results.incident(s, call, failure, settings.effect)
+    results.decide(s, call, replace(it, classified_by=permission.rule))
+    return False
+
+
+def _question_id(s: Situation, call: PendingCall) -> str:
+    return f"{s.brief.task}-{asked_node(s)}.{call.place + 1}"
+
+
+def _outcome_id(s: Situation, call: PendingCall, effect: Effect) -> str:
+    return f"{_question_id(s, call)}-{effect.id}"
+
+
+def _out_of_time(question: Question, at: float) -> bool:
+    return question.until is not None and question.until <= at
+
+
+def _approval(s: Situation, call: PendingCall, permission: tools_policy.Permission) -> AskPerson:
+    arguments = canonical_json(dict(call.use.arguments or {}))
+    after_s = s.rules.tools.ask_after_s
+    return AskPerson(
+        id=_question_id(s, call),
+        kind="approval",
+        node=asked_node(s),
+        call_id=call.use.id,
+        sentence=f"{call.use.name} {arguments[:400]} needs approval",
+        choices=("allow", "deny"),
+        until=None if after_s is None else s.at + after_s,
+        data={"tool": call.name, "arguments": arguments, "rule": permission.rule.rule, "file": permission.rule.file},
+    )
+
+
+def _settled(s: Situation, call: PendingCall, effect: Effect) -> bool:
+    """Whether a person's word lets the call run again; else it has its result, or waits for that word."""
+    question = s.questions.get(_outcome_id(s, call, effect))
+    if question is None or question.choice is None:
+        ask_outcome(s, call, effect)
+        return False
+    if question.choice == "not-done":
+        # Sent again with the same key: whoever received it after all can tell.
+        call.allowed = True
+        return True
+    if question.choice == "stop":
+        ending.end(s, Ending(StopReason.ABORTED, f"A person stopped it: {call.use.name} has an unknown outcome."))
+        return False
+    said = f" They say: {question.say}" if question.say else ""
+    text = f"{call.use.name} was done: a person confirmed it after its outcome was lost.{said}"
+    results.give(s, call, text, is_error=False, state="done")
+    return False

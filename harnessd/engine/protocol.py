@@ -1,0 +1,285 @@
+"""Event, Command, RunState, TRANSITIONS: what happened, what shall be done, and the legal moves as a table.
+
+`receive` answers an event with commands. Records (domain.record) are made durable in one unit of work before anything
+else is done; then the acts are performed, and each `CallModel`, `CallTool` and `Wait` comes back as exactly one event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from harnessd.domain.effect import EffectClass
+from harnessd.domain.failure import Failure
+from harnessd.domain.messages import ModelReply, ModelRequest, ToolSpec
+from harnessd.domain.ports import ToolLimits, ToolOutcome
+from harnessd.domain.record import PersonMessage, Record
+from harnessd.domain.task import StopReason
+
+# --- what a run knows from the start -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The model alias of a run. Prices are USD per million tokens; None = unknown, 0 = free."""
+
+    alias: str
+    window: int
+    max_output: int
+    input_usd: float | None = 0.0
+    output_usd: float | None = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFacts:
+    """A tool the agent has: what the model is told, and the effect the tool itself declares."""
+
+    spec: ToolSpec
+    declared: EffectClass
+
+
+@dataclass(frozen=True, slots=True)
+class RunBrief:
+    """Everything about a task that does not change while it runs."""
+
+    task: str
+    prompt: str
+    agent: str
+    workspace: str
+    system: str
+    model: ModelFacts
+    tools: tuple[ToolFacts, ...]
+    submitted_at: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+
+
+# --- events --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLeased:
+    """A worker took a task that never ran."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A worker took a task that ran before; the run was restored from what was recorded."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReplied:
+    """A whole answer came."""
+
+    at: float
+    call: str
+    reply: ModelReply
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    """An attempt of a model call failed. `luck` is a random number in [0, 1), the jitter's source."""
+
+    at: float
+    call: str
+    failure: Failure
+    luck: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """A tool gave its own answer; `outcome.job` is set when the call was handed over to the background."""
+
+    at: float
+    call: str
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFailed:
+    """A tool call could not be done, was ended, or was cancelled."""
+
+    at: float
+    call: str
+    failure: Failure
+    luck: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitElapsed:
+    """A backoff is over."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A person wants the task to end."""
+
+    at: float
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """The task shall be handed back at its next step border; with `now`, the calls under way are cancelled."""
+
+    at: float
+    why: Literal["drain", "pause"]
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PersonSaid:
+    """A person's word; it becomes a node at the next turn border."""
+
+    at: float
+    message: PersonMessage
+
+
+Event = (
+    TaskLeased
+    | Resumed
+    | ModelReplied
+    | ModelFailed
+    | ToolReturned
+    | ToolFailed
+    | WaitElapsed
+    | Cancelled
+    | StepDown
+    | PersonSaid
+)
+
+# --- commands ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Perform one attempt of a model call; comes back as ModelReplied or ModelFailed."""
+
+    call: str
+    request: ModelRequest
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallTool:
+    """Perform one tool call; comes back as ToolReturned or ToolFailed."""
+
+    call: str
+    call_id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    limits: ToolLimits
+    key: str | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCalls:
+    """End these calls; each still comes back as its own event, within 2 seconds."""
+
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Comes back as WaitElapsed at `until`."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """The run is over, the task is not: parked, waiting, paused or queued again."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The task has ended: end its processes, tell who waits."""
+
+    reason: StopReason
+    sentence: str
+
+
+Act = CallModel | CallTool | CancelCalls | Wait | HandBack | Finish
+Command = Record | Act
+LAST = (HandBack, Finish)
+
+# --- states --------------------------------------------------------------------------------------------------------
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    NEW = "new"
+    MODEL = "awaiting_model"
+    TOOLS = "awaiting_tools"
+    BACKOFF = "backoff"
+    CANCELLING = "cancelling"
+    OVER = "over"
+
+
+_ANYWHERE = frozenset({RunState.MODEL, RunState.TOOLS, RunState.BACKOFF, RunState.CANCELLING, RunState.OVER})
+_DRAINING_OUT = frozenset({RunState.CANCELLING, RunState.OVER})
+_OVER = frozenset({RunState.OVER})
+
+# state -> event -> states it may lead to. A missing entry is an illegal event: our bug, and the state stays untouched.
+# Diagrams in docs/ are generated from this table.
+TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
+    RunState.NEW: {
+        TaskLeased: _ANYWHERE,
+        Resumed: _ANYWHERE,
+        PersonSaid: frozenset({RunState.NEW}),
+        Cancelled: frozenset({RunState.NEW}),
+        StepDown: frozenset({RunState.NEW}),
+    },
+    RunState.MODEL: {
+        ModelReplied: _ANYWHERE,
+        ModelFailed: _ANYWHERE,
+        PersonSaid: frozenset({RunState.MODEL}),
+        Cancelled: frozenset({RunState.CANCELLING}),
+        StepDown: frozenset({RunState.MODEL}),
+    },
+    RunState.TOOLS: {
+        ToolReturned: _ANYWHERE,
+        ToolFailed: _ANYWHERE,
+        PersonSaid: frozenset({RunState.TOOLS}),
+        Cancelled: frozenset({RunState.CANCELLING}),
+        StepDown: frozenset({RunState.TOOLS}),
+    },
+    RunState.BACKOFF: {
+        WaitElapsed: _ANYWHERE,
+        PersonSaid: frozenset({RunState.BACKOFF}),
+        Cancelled: _OVER,
+        StepDown: _OVER,
+    },
+    RunState.CANCELLING: {
+        ModelReplied: _DRAINING_OUT,
+        ModelFailed: _DRAINING_OUT,
+        ToolReturned: _DRAINING_OUT,
+        ToolFailed: _DRAINING_OUT,
+        PersonSaid: frozenset({RunState.CANCELLING}),
+        Cancelled: frozenset({RunState.CANCELLING}),
+        StepDown: frozenset({RunState.CANCELLING}),
+    },
+    # What comes late is no error and changes nothing.
+    RunState.OVER: {
+        ModelReplied: _OVER,
+        ModelFailed: _OVER,
+        ToolReturned: _OVER,
+        ToolFailed: _OVER,
+        WaitElapsed: _OVER,
+        PersonSaid: _OVER,
+        Cancelled: _OVER,
+        StepDown: _OVER,
+    },
+}

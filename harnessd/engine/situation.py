@@ -1,0 +1,214 @@
+"""Situation: what a run knows at this moment, and the commands it has decided on until now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harnessd.domain.decision import Decision
+from harnessd.domain.effect import Effect, EffectClass, EffectState
+from harnessd.domain.failure import IllegalEvent
+from harnessd.domain.messages import ToolUseBlock
+from harnessd.domain.record import (
+    AppendNode,
+    PersonMessage,
+    PlanEffect,
+    Question,
+    Record,
+    RecordDecision,
+    RecordEvent,
+    SaveCounters,
+    SettleEffect,
+)
+from harnessd.domain.session import Node, NodeKind, assistant_message, open_calls
+from harnessd.domain.task import Counters, StopReason
+from harnessd.engine.protocol import Act, Command, RunBrief, RunState, StepDown
+from harnessd.policy import TaskPolicies
+
+
+@dataclass(frozen=True, slots=True)
+class JournalView:
+    """What was recorded beside the path: effects, words of persons not yet delivered, questions with their answers.
+
+    `partial` holds what an interrupted call had written until the crash, by effect id.
+    """
+
+    effects: tuple[Effect, ...] = ()
+    messages: tuple[PersonMessage, ...] = ()
+    questions: tuple[Question, ...] = ()
+    partial: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PendingCall:
+    """A tool call of the last reply that has no result yet. `place` is its number in the reply, from 0."""
+
+    use: ToolUseBlock
+    place: int
+    tries: int = 0
+    first_at: float | None = None
+    not_before: float = 0.0
+    effect: Effect | None = None
+    allowed: bool = False
+
+    @property
+    def name(self) -> str:
+        """The tool's name in policies."""
+        return f"tool/{self.use.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the run will end once nothing is in flight."""
+
+    reason: StopReason
+    sentence: str
+    error_class: str | None = None
+    next_steps: tuple[tuple[str, ...], ...] = ()
+    not_started: str = "the task was stopped before this call started"
+
+
+@dataclass(slots=True)
+class Situation:
+    """Mutable on purpose, and only here: the machine fills it during one `receive` and gives the commands away."""
+
+    brief: RunBrief
+    path: list[Node]
+    counters: Counters
+    policies: TaskPolicies | None = None  # in force for the event under way
+    state: RunState = RunState.NEW
+    pending: list[PendingCall] = field(default_factory=list)
+    in_flight: dict[str, PendingCall | None] = field(default_factory=dict)  # effect id -> its call; None: the model
+    effects: dict[str, Effect] = field(default_factory=dict)
+    mail: list[PersonMessage] = field(default_factory=list)
+    questions: dict[str, Question] = field(default_factory=dict)  # by id
+    partial: Mapping[str, str] = field(default_factory=dict)
+    ending: Ending | None = None
+    step_down: StepDown | None = None
+    last_at: float | None = None
+    at: float = 0.0  # of the event under way
+    records: list[Record] = field(default_factory=list)
+    acts: list[Act] = field(default_factory=list)
+    saved: Counters = field(default_factory=Counters)
+    doing: str = ""
+
+    @property
+    def head(self) -> str | None:
+        """Id of the newest node of the path."""
+        return self.path[-1].id if self.path else None
+
+    def count(self, **changes: Any) -> None:
+        """Change counters."""
+        self.counters = replace(self.counters, **changes)
+
+    @property
+    def rules(self) -> TaskPolicies:
+        """The policies in force for the event under way."""
+        if self.policies is None:
+            raise IllegalEvent("no event is under way")
+        return self.policies
+
+    def append(self, kind: NodeKind, payload: Mapping[str, Any]) -> Node:
+        """A new node under the head."""
+        number = self.counters.nodes + 1
+        node = Node(id=f"n{number}", parent=self.head, kind=kind, payload=payload, at=self.at)
+        self.count(nodes=number)
+        self.path.append(node)
+        self.records.append(AppendNode(node))
+        return node
+
+    def plan(self, effect: Effect) -> Effect:
+        """An intent, numbered here."""
+        number = self.counters.effects + 1
+        planned = replace(effect, id=f"e{number}", state=EffectState.INTENT)
+        self.count(effects=number)
+        self.effects[planned.id] = planned
+        self.records.append(PlanEffect(planned))
+        return planned
+
+    def settle(self, effect: str, state: EffectState, **result: Any) -> None:
+        """The outcome of an intent."""
+        self.effects[effect] = replace(self.effects[effect], state=state, result=result)
+        self.records.append(SettleEffect(effect, state, result))
+
+    def decide(self, decision: Decision, call_id: str | None = None) -> None:
+        """Keep a decision for `why`."""
+        self.records.append(RecordDecision(self.head, call_id, decision))
+
+    def say(self, type_: str, **data: Any) -> None:
+        """Keep an event."""
+        self.records.append(RecordEvent(type_, data, self.head))
+
+    def used(self) -> dict[str, float]:
+        """What the budgets count, by the names policies have for them."""
+        counters = self.counters
+        return {
+            "tool_calls": counters.tool_calls,
+            "turns": counters.turns,
+            "tokens": counters.tokens,
+            "cost_usd": counters.cost_usd + counters.reserved_usd,
+            "working_time": counters.working_s,
+            "wall_time": counters.wall_s,
+            "age": max(0.0, self.at - self.brief.submitted_at),
+        }
+
+    def pass_time(self, at: float) -> None:
+        """Move the task's clocks: wall time runs while a worker holds it, working time while a call is under way."""
+        step = max(0.0, at - self.last_at) if self.last_at is not None else 0.0
+        # A wall clock may jump back; the task's own time never does.
+        self.at = self.last_at = max(at, self.last_at or at)
+        if step:
+            working = self.counters.working_s + (step if self.in_flight else 0.0)
+            self.count(wall_s=self.counters.wall_s + step, working_s=working)
+
+    def take_commands(self) -> tuple[Command, ...]:
+        """Records first, acts after; the counters go with the records they belong to."""
+        if self.records and self.counters != self.saved:
+            self.records.append(SaveCounters(self.counters, self.doing))
+            self.saved = self.counters
+        commands: tuple[Command, ...] = (*self.records, *self.acts)
+        self.records, self.acts = [], []
+        return commands
+
+
+def situation_of(brief: RunBrief, path: tuple[Node, ...], journal: JournalView, counters: Counters) -> Situation:
+    """Rebuild a run's knowledge from what was recorded."""
+    situation = Situation(
+        brief=brief,
+        path=list(path),
+        counters=counters,
+        effects={effect.id: effect for effect in journal.effects},
+        mail=list(journal.messages),
+        questions={question.id: question for question in journal.questions},
+        partial=journal.partial,
+        saved=counters,
+    )
+    situation.pending = _pending_calls(situation)
+    return situation
+
+
+def _pending_calls(situation: Situation) -> list[PendingCall]:
+    wanted = open_calls(situation.path)
+    if not wanted:
+        return []
+    asked = next(node for node in reversed(situation.path) if node.kind is NodeKind.ASSISTANT)
+    pending = []
+    for place, use in enumerate(assistant_message(asked).tool_uses):
+        if use.id not in wanted:
+            continue
+        rows = [
+            e for e in situation.effects.values() if e.node == asked.id and e.call_id == use.id and e.kind == "tool"
+        ]
+        call = PendingCall(use, place, tries=sum(row.state is EffectState.FAILED for row in rows))
+        if rows:
+            call.first_at = rows[0].at
+            # An unknown outcome stays with its call until a person settles it, over any number of restarts.
+            call.effect = rows[-1] if rows[-1].state.open or rows[-1].state is EffectState.UNKNOWN else None
+        pending.append(call)
+    return pending
+
+
+def repeatable(effect: Effect) -> bool:
+    """After a crash the same act may be performed again with the same key."""
+    return effect.effect_class in (EffectClass.READ_ONLY, EffectClass.IDEMPOTENT)

@@ -1,0 +1,1 @@
+"""The imperative shell: record, act, record; the only place where things happen."""

@@ -1,0 +1,67 @@
+"""Crash points: the named moments of the protocol between which a `kill -9` may fall.
+
+`HARNESSD_CRASH=J9:3` kills the process with SIGKILL at the third pass of J9; without it every point is a no-op. The
+points make a sweep complete instead of lucky.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+POINTS: dict[str, str] = {
+    "J1": "submit read, row not yet committed",
+    "J2": "submit committed, not yet acknowledged",
+    "J3": "claim committed, worker not yet started",
+    "J4": "model-call intent committed, request not yet sent",
+    "J5": "request sent, nothing came back yet",
+    "J6": "in the middle of a stream",
+    "J7": "whole answer here, node not yet committed",
+    "J8": "assistant node committed, effect intent not yet",
+    "J9": "effect intent committed, tool not yet started",
+    "J10": "tool started, its identity not yet known to anybody else",
+    "J11": "tool running",
+    "J12": "tool done, outcome not yet committed",
+    "J13": "inside the unit of outcome and result node (one transaction: nothing lies between)",
+    "J14": "result node committed, next turn not yet begun",
+    "J15": "checkpoint: contents written, row not yet",
+    "J16": "rollback: intent committed, files not yet restored",
+    "J17": "compaction: summary here, node not yet committed",
+    "J18": "budget counter and warning (one transaction)",
+    "J19": "handed over to the background, the model not yet told",
+    "J20": "question to a person committed, nobody told yet",
+    "J21": "terminal state committed, processes not yet ended",
+    "J22": "schema migration under way",
+    "J23": "policies read and validated, not yet in force",
+    "J24": "draining",
+    "J25": "backup written, not yet renamed",
+    "J26": "write-ahead log checkpoint",
+    "J27": "group commit: members applied, COMMIT not yet",
+}
+
+Crashpoint = Callable[[str], None]
+
+
+def nowhere(point: str) -> None:
+    """The crash point of a daemon that nobody wants to crash."""
+
+
+def from_environment(environ: os._Environ[str] | dict[str, str]) -> Crashpoint:
+    """The hook that HARNESSD_CRASH asks for. Raises ValueError for a name that is no crash point."""
+    wanted = environ.get("HARNESSD_CRASH", "")
+    if not wanted:
+        return nowhere
+    name, _, hit = wanted.partition(":")
+    if name not in POINTS:
+        raise ValueError(f"HARNESSD_CRASH={wanted!r}: {name!r} is no crash point; they are J1 to J27")
+    left = int(hit or 1)
+
+    def crash(point: str) -> None:
+        nonlocal left
+        if point == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return crash

@@ -1,0 +1,219 @@
+"""Runner: record, act, record; drives one Run to its end. Dull on purpose: every choice was made in the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from harnessd.domain.failure import Failure, LeaseLost
+from harnessd.domain.ports import Clock, Journal
+from harnessd.domain.record import PersonMessage, Record
+from harnessd.domain.task import Lease, Task
+from harnessd.engine.machine import Run
+from harnessd.engine.protocol import (
+    Act,
+    CallModel,
+    CallTool,
+    CancelCalls,
+    Cancelled,
+    Event,
+    Finish,
+    HandBack,
+    ModelFailed,
+    ModelReplied,
+    PersonSaid,
+    StepDown,
+    ToolFailed,
+    ToolReturned,
+    Wait,
+    WaitElapsed,
+)
+from harnessd.policy import TaskPolicies
+from harnessd.runtime.crashpoints import Crashpoint, nowhere
+from harnessd.runtime.gateway import Gateway
+from harnessd.runtime.toolbox import Toolbox
+
+_ACTS = (CallModel, CallTool, CancelCalls, Wait, HandBack, Finish)
+
+
+@dataclass(slots=True)
+class Life:
+    """Signs of life of a run: what it does, since when, and when something last moved (monotonic seconds)."""
+
+    doing: str = ""
+    since: float = 0.0
+    moved: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every runner of a daemon shares."""
+
+    journal: Journal
+    gateway: Gateway
+    toolbox: Toolbox
+    clock: Clock
+    luck: Callable[[], float] = random.random
+    crashpoint: Crashpoint = nowhere
+
+
+@dataclass(slots=True)
+class Runner:
+    """One lease's work. `work` returns the last command; LeaseLost and StoreLost come through as they are."""
+
+    task: Task
+    lease: Lease
+    run: Run
+    around: Surroundings
+    policies: Callable[[], TaskPolicies]
+    life: Life = field(default_factory=Life)
+    _events: asyncio.Queue[Event | BaseException] = field(default_factory=asyncio.Queue)
+    _calls: dict[str, asyncio.Task[Event]] = field(default_factory=dict)
+    _ending: set[str] = field(default_factory=set)
+    _heard: set[int] = field(default_factory=set)
+
+    async def work(self, first: Event) -> HandBack | Finish:
+        """Feed events to the run until it is over."""
+        try:
+            event: Event | BaseException = first
+            while True:
+                if isinstance(event, BaseException):
+                    raise event
+                last = await self._step(event)
+                if last is not None:
+                    return last
+                event = await self._events.get()
+        finally:
+            await self._cut()
+
+    def hear(self, message: PersonMessage) -> None:
+        """A person said something."""
+        if message.id not in self._heard:
+            self._heard.add(message.id)
+            self._events.put_nowait(PersonSaid(self.around.clock.now(), message))
+
+    def cancel(self, by: str) -> None:
+        """A person wants the task to end."""
+        self._events.put_nowait(Cancelled(self.around.clock.now(), by))
+
+    def step_down(self, event: StepDown) -> None:
+        """Drain or pause."""
+        self._events.put_nowait(event)
+
+    async def _step(self, event: Event) -> HandBack | Finish | None:
+        policies = self.policies()
+        commands = self.run.receive(event, policies)
+        records: tuple[Record, ...] = tuple(c for c in commands if not isinstance(c, _ACTS))
+        acts: tuple[Act, ...] = tuple(c for c in commands if isinstance(c, _ACTS))
+        if records:
+            await self.around.journal.record(self.lease, records, self.around.clock.now(), policies.revision)
+        self._alive(self.run.doing)
+        last: HandBack | Finish | None = None
+        for act in acts:
+            last = self._perform(act) or last
+        return last
+
+    def _perform(self, act: Act) -> HandBack | Finish | None:
+        match act:
+            case CallModel():
+                self._spawn(act.call, self._model(act), act)
+            case CallTool():
+                self._spawn(act.call, self._tool(act), act)
+            case Wait(until):
+                self._spawn("wait", self._wait(until), act)
+            case CancelCalls(calls):
+                self._end_calls(calls)
+            case HandBack() | Finish():
+                return act
+            case _ as never:
+                assert_never(never)
+        return None
+
+    def _spawn(self, call: str, work: Coroutine[Any, Any, Event], act: Act) -> None:
+        task = asyncio.create_task(work, name=f"{self.task.id} {call}")
+        self._calls[call] = task
+        task.add_done_callback(lambda done: self._done(call, act, done))
+
+    def _done(self, call: str, act: Act, done: asyncio.Task[Event]) -> None:
+        if self._calls.get(call) is done:
+            del self._calls[call]
+        if done.cancelled():
+            # Cancelled before its first step, a coroutine never sees it; the one event is owed all the same.
+            if call in self._ending:
+                self._events.put_nowait(self._cancelled(act))
+        elif (fault := done.exception()) is not None:
+            # A tool or provider that raises is our bug (R1.2): it ends the run, and never becomes a result.
+            self._events.put_nowait(fault)
+        else:
+            self._events.put_nowait(done.result())
+
+    def _cancelled(self, act: Act, *, begun: bool = False, output: str = "") -> Event:
+        now, words = self.around.clock.now(), "a person cancelled it"
+        if isinstance(act, CallTool):
+            failure = Failure("tool", f"tool/{act.tool}", words, cancelled=True, effect_begun=begun, output=output)
+            return ToolFailed(now, act.call, failure)
+        if isinstance(act, CallModel):
+            return ModelFailed(now, act.call, Failure("model", f"model/{act.request.model}", words, cancelled=True))
+        return WaitElapsed(now)
+
+    def _end_calls(self, calls: tuple[str, ...]) -> None:
+        for call in calls:
+            self._ending.add(call)
+            task = self._calls.get(call)
+            if task is not None:
+                task.cancel()
+
+    async def _model(self, act: CallModel) -> Event:
+        around = self.around
+        try:
+            answer = await around.gateway.call(act.request, lambda _: self._alive())
+        except asyncio.CancelledError:
+            if act.call not in self._ending:
+                raise
+            return self._cancelled(act)
+        now = around.clock.now()
+        if isinstance(answer, Failure):
+            return ModelFailed(now, act.call, answer, around.luck())
+        return ModelReplied(now, act.call, answer)
+
+    async def _tool(self, act: CallTool) -> Event:
+        around = self.around
+        try:
+            outcome = await around.toolbox.perform(self.task, act)
+        except asyncio.CancelledError:
+            if act.call not in self._ending:
+                raise
+            output = await asyncio.to_thread(around.toolbox.partial, self.task, act)
+            return self._cancelled(act, begun=True, output=output)
+        now = around.clock.now()
+        if isinstance(outcome, Failure):
+            return ToolFailed(now, act.call, outcome, around.luck())
+        return ToolReturned(now, act.call, outcome)
+
+    async def _wait(self, until: float) -> Event:
+        await asyncio.sleep(max(0.0, until - self.around.clock.now()))
+        return WaitElapsed(max(until, self.around.clock.now()))
+
+    def _alive(self, doing: str | None = None) -> None:
+        now = self.around.clock.monotonic()
+        self.life.moved = now
+        if doing is not None and doing != self.life.doing:
+            self.life.doing, self.life.since = doing, now
+
+    async def _cut(self) -> None:
+        """End what is still under way, without a word in the journal: as after a crash, but with no process left."""
+        left = list(self._calls.values())
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+
+def lease_of(task: Task) -> Lease:
+    """The lease under which a claimed task is worked on."""
+    if task.lease is None:
+        raise LeaseLost(f"task {task.id} was claimed without a lease")
+    return task.lease

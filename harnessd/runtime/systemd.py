@@ -1,0 +1,50 @@
+"""systemd: ready, stopping, reloading, watchdog and status notices; one datagram each, no library."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+
+class ServiceManager:
+    """Speaks sd_notify(3) to whoever NOTIFY_SOCKET names; silent without one."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Read NOTIFY_SOCKET and WATCHDOG_USEC. A leading `@` means the abstract namespace."""
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        mine = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        interval = environ.get("WATCHDOG_USEC", "0") if mine else "0"
+        self.watchdog_s: float | None = int(interval) / 1_000_000 / 2 if interval.isdigit() and int(interval) else None
+
+    def _tell(self, *lines: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
+                notify.sendto("\n".join(lines).encode(), self._address)
+        except OSError:
+            # Nobody listens any more; a notice is never worth a daemon.
+            return
+
+    def ready(self, status: str) -> None:
+        """The daemon serves."""
+        self._tell("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
+
+    def status(self, status: str) -> None:
+        """One line for `systemctl status`."""
+        self._tell(f"STATUS={status}")
+
+    def reloading(self) -> None:
+        """Policies are being read; `ready` ends it. The time stamp is what Type=notify-reload wants."""
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self, extend_s: float) -> None:
+        """The daemon drains and may need this long."""
+        self._tell("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int(extend_s * 1_000_000)}")
+
+    def alive(self) -> None:
+        """A watchdog ping."""
+        self._tell("WATCHDOG=1")

@@ -1,0 +1,78 @@
+"""Toolbox: performs one tool call: arguments checked, environment built from nothing, the outcome bounded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harnessd.domain.failure import ErrorClass, Failure
+from harnessd.domain.messages import ToolSpec
+from harnessd.domain.ports import JobKeeper, Tool, ToolContext, ToolOutcome
+from harnessd.domain.task import Task
+from harnessd.engine.protocol import CallTool
+from harnessd.runtime.crashpoints import Crashpoint, nowhere
+
+Validate = Callable[[ToolSpec, Mapping[str, Any]], Sequence[str]]
+PartialOutput = Callable[[ToolContext], str]
+
+
+class Toolbox:
+    """The tools of the daemon, by name, and what a call of one needs."""
+
+    def __init__(  # noqa: PLR0913 - filled once, by app
+        self,
+        tools: Mapping[str, Tool],
+        *,
+        validate: Validate,
+        partial_output: PartialOutput,
+        environment: Callable[[str, Path], Mapping[str, str]],
+        artefacts: Path,
+        jobs: JobKeeper,
+        crashpoint: Crashpoint = nowhere,
+    ) -> None:
+        """`environment` gives an agent's child environment; `artefacts` is the folder of all tasks' whole outputs."""
+        self.tools = dict(tools)
+        self.jobs = jobs
+        self._validate = validate
+        self._partial_output = partial_output
+        self._environment = environment
+        self._artefacts = artefacts
+        self._crashpoint = crashpoint
+
+    async def perform(self, task: Task, command: CallTool) -> ToolOutcome | Failure:
+        """One call. What the tool cannot do is a Failure; an exception is a fault of ours."""
+        tool = self.tools[command.tool]
+        problems = self._validate(tool.spec, command.arguments)
+        if problems:
+            return Failure(
+                source="tool",
+                dependency=f"tool/{command.tool}",
+                message="; ".join(problems[:5]),
+                hint=ErrorClass.INVALID_ARGUMENTS,
+            )
+        self._crashpoint("J9")
+        outcome = await tool.run(command.arguments, self.context(task, command))
+        self._crashpoint("J12")
+        return outcome
+
+    def context(self, task: Task, command: CallTool) -> ToolContext:
+        """Where a call runs."""
+        artefacts = self._artefacts / task.id
+        artefacts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return ToolContext(
+            task=task.id,
+            # Effect ids are ours (e7) and name files; a model's call ids are its own invention and must not.
+            call_id=command.call,
+            workspace=task.draft.workspace,
+            artefacts=os.fspath(artefacts),
+            limits=command.limits,
+            environment=self._environment(task.draft.agent, artefacts),
+            key=command.key,
+            notes=command.notes,
+        )
+
+    def partial(self, task: Task, command: CallTool) -> str:
+        """What a call that was cut off had written until then."""
+        return self._partial_output(self.context(task, command))
