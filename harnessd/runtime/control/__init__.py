@@ -1,0 +1,129 @@
+"""Control API: HTTP/1.1 on the daemon's Unix socket, for people's programs on this machine.
+
+`serve` runs until its stop event is set. What it needs of the daemon is `Live`; all truth comes from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Generator
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from harnessd.domain.failure import HarnessError, OutcomeUnknown, StoreLost
+from harnessd.domain.ports import Clock, Store
+from harnessd.runtime.control.answers import Bad, error
+from harnessd.runtime.control.handlers import Handlers, refuse_method, refuse_path
+from harnessd.runtime.control.listen import Listener, listen
+from harnessd.runtime.control.live import Live, Told
+from harnessd.runtime.control.peer import Admission, Gate, PeerProtocol
+from harnessd.runtime.control.routes import ROUTES, Handler
+
+__all__ = ["Listener", "Live", "Told", "application", "listen", "serve"]
+
+_log = logging.getLogger(__name__)
+# A stream says good-bye within a moment; what is still open after this is cut.
+_GRACE_S = 2
+_REFUSED_AGAIN_S = 60.0
+
+
+async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
+    listener: Listener,
+    store: Store,
+    live: Live,
+    stop: asyncio.Event,
+    *,
+    clock: Clock,
+    uid: int,
+    started: Callable[[], None] = lambda: None,
+) -> None:
+    """Answer until `stop` is set, then end open streams, close, and take the socket file away.
+
+    `started` is called once requests are accepted. Only `uid`, root and the listener's group may call.
+    """
+    app = application(store, live, stop, clock=clock, admission=Admission(uid, listener.group))
+    config = uvicorn.Config(
+        app,
+        http=PeerProtocol,
+        ws="none",
+        loop="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        limit_concurrency=512,
+    )
+    server = _Server(config, stop, started)
+    try:
+        await server.serve(sockets=[listener.connection])
+    finally:
+        listener.remove()
+
+
+def application(store: Store, live: Live, stop: asyncio.Event, *, clock: Clock, admission: Admission) -> ASGIApp:
+    """The ASGI application, gate included."""
+    handlers = Handlers(store, live, clock, stop)
+    routes = [
+        Route(row.path, _guarded(getattr(handlers, row.handler)), methods=[row.method], name=row.handler)
+        for row in ROUTES
+    ]
+    inner = Starlette(routes=routes, exception_handlers={404: refuse_path, 405: refuse_method})
+    told: dict[str, float] = {}
+
+    async def refused(who: str, why: str) -> None:
+        # Once a minute for each user: whoever is turned away must not be able to fill the log.
+        now = time.monotonic()
+        if now - told.get(who, -_REFUSED_AGAIN_S) >= _REFUSED_AGAIN_S:
+            told[who] = now
+            await store.log("access_refused", {"who": who, "why": why}, clock.now())
+
+    return Gate(inner, admission, refused)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signals (they are the daemon's) and without its tick (an idle daemon sleeps)."""
+
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stop, self._ready = stop, started
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def main_loop(self) -> None:
+        self._ready()
+        await self._stop.wait()
+        self.should_exit = True
+
+
+def _guarded(handler: Handler) -> Handler:
+    """Every way out of a handler is JSON; our own faults are logged with their traceback and told in one line."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Bad as bad:
+            return error(bad.code, bad.message, bad.hint)
+        except OutcomeUnknown as lost:
+            hint = "Look before you repeat it; a submit with --key may be repeated."
+            return error("outcome_unknown", lost.sentence, hint)
+        except StoreLost as lost:
+            return error("store_lost", lost.sentence, lost.remedy)
+        except HarnessError as fault:
+            return error("internal", fault.sentence, fault.remedy)
+        except Exception as fault:  # noqa: BLE001 - the border: one line for people, the traceback for the log
+            _log.exception("request failed", extra={"path": request.url.path})
+            return error("internal", f"harnessd has a fault: {type(fault).__name__}.", "See the daemon's log.")
+
+    return answer

@@ -1,0 +1,41 @@
+"""What the control API needs of the running daemon besides the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from harnessd.domain.ports import Refused
+from harnessd.domain.task import TaskDraft
+
+Told = Literal["cancel", "pause", "pause_now", "message", "policies"]
+
+
+class Live(Protocol):
+    """The daemon as the control API sees it. Nothing here waits."""
+
+    def wake(self) -> None:
+        """Something became claimable."""
+
+    def tell(self, task: str, what: Told) -> None:
+        """A running task shall look at its row, or act at once. Unknown or ended tasks are ignored."""
+
+    def progress(self, task: str) -> Mapping[str, Any] | None:
+        """Of a task that runs here: `doing`, `phase`, `since`, `life_s` (seconds since its last sign of life)."""
+
+    def status(self) -> Mapping[str, Any]:
+        """Facts of the daemon.
+
+        `version`, `pid`, `node`, `started_at`, `ready`, `workers`, `running`, `draining`, `warnings`, and `policies`
+        with `revision`, `since`, `source`.
+        """
+
+    def check_draft(self, body: Mapping[str, Any]) -> TaskDraft | Refused:
+        """The draft behind the body of a submit, or which name, folder or limit of it is wrong."""
+
+    def effective(self, draft: TaskDraft, task: str | None) -> Mapping[str, Any]:
+        """What is in force for a task (None: not submitted yet).
+
+        `limits`: budget -> limit or None, in base units; `model`: alias; `policies`: kind -> `{name, why}`;
+        `revision`.
+        """

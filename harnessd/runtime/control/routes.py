@@ -1,0 +1,158 @@
+"""Routes of the control API: a table that the router, the OpenAPI document and its test all read."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter; `many` may stand several times."""
+
+    name: str
+    about: str
+    kind: str = "string"
+    many: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """One method of one path. `body` is a JSON Schema of the request; `answer` names a schema of the answer."""
+
+    method: str
+    path: str
+    handler: str  # the method's name in `Handlers`
+    about: str
+    answer: str = "Object"
+    query: tuple[Parameter, ...] = ()
+    body: Mapping[str, Any] | None = None
+    errors: tuple[int, ...] = ()
+    created: bool = field(default=False)
+
+
+_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_AMOUNTS = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+_DRY = Parameter("dry_run", "Say what would happen; change nothing.", "boolean")
+
+_CHANGES: Mapping[str, Any] = {
+    "budget": _AMOUNTS | {"description": "Budget -> new limit, or `+60` on top of the present one."},
+    "policies": _TEXTS | {"description": "Kind -> policy name."},
+    "model": {"type": "string"},
+    "priority": {"type": "integer"},
+    "labels": _TEXTS,
+    "pin_policies": {"type": "boolean", "description": "Stay at the revision in force; false: follow again."},
+    "say": {"type": "string", "description": "resume, retry: a word to the agent."},
+    "text": {"type": "string", "description": "send: the word."},
+    "now": {"type": "boolean", "description": "pause: cancel the call under way."},
+}
+_SUBMIT: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["prompt", "workspace"],
+    "additionalProperties": False,
+    "properties": {
+        "prompt": {"type": "string"},
+        "workspace": {"type": "string", "description": "Absolute path of a folder."},
+        "agent": {"type": "string"},
+        "model": {"type": "string"},
+        "priority": {"type": "integer"},
+        "labels": _TEXTS,
+        "key": {"type": "string", "description": "Same key and body: the same task."},
+        "not_before": {"type": "number", "description": "Seconds since the Unix epoch."},
+        "after": {"type": "array", "items": {"type": "string"}},
+        "budget": _AMOUNTS,
+        "policies": _TEXTS,
+        "pin_policies": {"type": "boolean"},
+    },
+}
+_LIST = (
+    Parameter("state", "Task state.", many=True),
+    Parameter("reason", "Stop reason.", many=True),
+    Parameter("class", "Error class."),
+    Parameter("agent", "Agent name."),
+    Parameter("label", "k=v.", many=True),
+    Parameter("policy", "KIND=NAME that is in force for the task.", many=True),
+    Parameter("id", "Ids or prefixes; only these.", many=True),
+    Parameter("since", "Seconds since the Unix epoch.", "number"),
+    Parameter("until", "Seconds since the Unix epoch.", "number"),
+    Parameter("limit", "At most so many; 1000 if not said.", "integer"),
+)
+_EVENTS = (
+    Parameter("task", "Only this task's."),
+    Parameter("after", "Only above this sequence number; Last-Event-ID works too.", "integer"),
+    Parameter("follow", "Go on with what comes.", "boolean"),
+    Parameter("until_end", "With task and follow: end with the task, or when it waits for a person.", "boolean"),
+    Parameter("heartbeat", "Seconds between comments while nothing happens, 1 to 60.", "number"),
+)
+_INBOX = (
+    Parameter("task", "Only this task's."),
+    Parameter("agent", "Agent name."),
+    Parameter("label", "k=v.", many=True),
+    Parameter("class", "Error class."),
+    Parameter("kind", "approval, outcome or question."),
+)
+_ANSWER: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["choice"],
+    "additionalProperties": False,
+    "properties": {"choice": {"type": "string"}, "say": {"type": "string"}},
+}
+_VERB: Mapping[str, Any] = {"type": "object", "additionalProperties": False, "properties": _CHANGES}
+
+ROUTES: tuple[RouteRow, ...] = (
+    RouteRow("GET", "/v1/status", "status", "The daemon, its queue, what runs, and what ended in the last day."),
+    RouteRow("GET", "/v1/openapi.json", "openapi", "This document."),
+    RouteRow("GET", "/v1/tasks", "list_tasks", "Tasks, newest first.", "Tasks", _LIST, errors=(422,)),
+    RouteRow(
+        "POST",
+        "/v1/tasks",
+        "submit",
+        "Queue a task. 201: new; 200: the same key and body were there before.",
+        "Task",
+        (_DRY,),
+        _SUBMIT,
+        (400, 404, 409, 413, 415, 422),
+        created=True,
+    ),
+    RouteRow("GET", "/v1/tasks/{task}", "task", "One task, by id or unique prefix.", "Task", errors=(404, 409)),
+    RouteRow(
+        "POST",
+        "/v1/tasks/{task}/{verb}",
+        "verb",
+        "cancel, pause, resume, retry, send or set.",
+        "Task",
+        (_DRY,),
+        _VERB,
+        (400, 404, 409, 413, 415, 422),
+    ),
+    RouteRow("GET", "/v1/tasks/{task}/nodes", "nodes", "The session tree, all branches.", "Nodes", errors=(404, 409)),
+    RouteRow("GET", "/v1/tasks/{task}/nodes/{node}", "node", "One node with its payload.", errors=(404, 409)),
+    RouteRow("GET", "/v1/tasks/{task}/decisions", "decisions", "All decisions, in order.", errors=(404, 409)),
+    RouteRow("GET", "/v1/tasks/{task}/effects", "effects", "The journal of effects, in order.", errors=(404, 409)),
+    RouteRow("GET", "/v1/inbox", "inbox", "What waits for a person, oldest first.", query=_INBOX, errors=(422,)),
+    RouteRow(
+        "POST",
+        "/v1/inbox/{question}",
+        "answer",
+        "A person's answer.",
+        "Task",
+        (_DRY,),
+        _ANSWER,
+        (400, 404, 409, 413, 415, 422),
+    ),
+    RouteRow(
+        "GET",
+        "/v1/events",
+        "events",
+        "Events as server-sent events; id = sequence number.",
+        "EventStream",
+        _EVENTS,
+        errors=(404, 422),
+    ),
+)
