@@ -182,15 +182,12 @@ class Run:
             return
         ending.end(s, Ending(StopReason.COMPLETED, asking.last_words(s)))
 
-    def _cancel(self, by: str, at: float) -> None:
+    def _cancel(self, by: str) -> None:
         s = self._s
-        if s.state is RunState.CANCELLING:
-            return
         if s.state is RunState.NEW:
-            who = f" by {by}" if by else ""
-            s.ending = Ending(StopReason.ABORTED, f"Cancelled{who}.", not_started="the task was cancelled by a person")
-            return
-        ending.abort(s, by, at)
+            s.ending = ending.aborted(by)
+        elif s.state is not RunState.CANCELLING:
+            ending.end(s, ending.aborted(by))
 
     def _step_down(self, event: StepDown) -> None:
         s = self._s

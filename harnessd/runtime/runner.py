@@ -89,6 +89,10 @@ class Runner:
         finally:
             await self._cut()
 
+    def know(self, heard: frozenset[int]) -> None:
+        """The persons' words that the restored run already holds."""
+        self._heard |= heard
+
     def hear(self, message: PersonMessage) -> None:
         """A person said something."""
         if message.id not in self._heard:

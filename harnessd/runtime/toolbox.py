@@ -1,31 +1,27 @@
-"""Toolbox: performs one tool call: arguments checked, environment built from nothing, the outcome bounded."""
+"""Toolbox: performs one tool call: its folder, its environment built from nothing, its crash points."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from harnessd.domain.failure import ErrorClass, Failure
-from harnessd.domain.messages import ToolSpec
+from harnessd.domain.failure import Failure
 from harnessd.domain.ports import JobKeeper, Tool, ToolContext, ToolOutcome
 from harnessd.domain.task import Task
 from harnessd.engine.protocol import CallTool
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 
-Validate = Callable[[ToolSpec, Mapping[str, Any]], Sequence[str]]
 PartialOutput = Callable[[ToolContext], str]
 
 
 class Toolbox:
     """The tools of the daemon, by name, and what a call of one needs."""
 
-    def __init__(  # noqa: PLR0913 - filled once, by app
+    def __init__(
         self,
         tools: Mapping[str, Tool],
         *,
-        validate: Validate,
         partial_output: PartialOutput,
         environment: Callable[[str, Path], Mapping[str, str]],
         artefacts: Path,
@@ -35,7 +31,6 @@ class Toolbox:
         """`environment` gives an agent's child environment; `artefacts` is the folder of all tasks' whole outputs."""
         self.tools = dict(tools)
         self.jobs = jobs
-        self._validate = validate
         self._partial_output = partial_output
         self._environment = environment
         self._artefacts = artefacts
@@ -44,14 +39,6 @@ class Toolbox:
     async def perform(self, task: Task, command: CallTool) -> ToolOutcome | Failure:
         """One call. What the tool cannot do is a Failure; an exception is a fault of ours."""
         tool = self.tools[command.tool]
-        problems = self._validate(tool.spec, command.arguments)
-        if problems:
-            return Failure(
-                source="tool",
-                dependency=f"tool/{command.tool}",
-                message="; ".join(problems[:5]),
-                hint=ErrorClass.INVALID_ARGUMENTS,
-            )
         self._crashpoint("J9")
         outcome = await tool.run(command.arguments, self.context(task, command))
         self._crashpoint("J12")

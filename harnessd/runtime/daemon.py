@@ -1,0 +1,231 @@
+"""Daemon: start, drain, signals, notices for systemd; keeps the workers alive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harnessd.domain.failure import HarnessError
+from harnessd.domain.ports import Clock, Refused, Store
+from harnessd.domain.task import TaskDraft
+from harnessd.engine.protocol import StepDown
+from harnessd.runtime import telemetry
+from harnessd.runtime.control.live import Told
+from harnessd.runtime.runner import Runner
+from harnessd.runtime.systemd import ServiceManager
+from harnessd.runtime.worker import Pool
+
+_log = telemetry.log("daemon")
+# Lost hints (a wake-up that fell between two commits) and expired leases are found by this sweep, and by it alone.
+_SWEEP_S = 60.0
+
+
+class WallClock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+@dataclass(slots=True)
+class Facade:
+    """The running daemon as the control API sees it; what it cannot know itself is handed in by app."""
+
+    pool: Pool
+    clock: Clock
+    draft: Callable[[Mapping[str, Any]], TaskDraft | Refused]
+    in_force: Callable[[TaskDraft, str | None], Mapping[str, Any]]
+    facts: Callable[[], Mapping[str, Any]]
+    _errands: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def wake(self) -> None:
+        self.pool.wake()
+
+    def tell(self, task: str, what: Told) -> None:
+        runner = self.pool.running.get(task)
+        if runner is None:
+            return
+        match what:
+            case "cancel":
+                runner.cancel("")
+            case "pause" | "pause_now":
+                runner.step_down(StepDown(self.clock.now(), "pause", now=what == "pause_now"))
+            case "message":
+                self._errand(self.pool.hear(task))
+            case "policies":
+                self._errand(self.pool.refresh(task))
+
+    def progress(self, task: str) -> Mapping[str, Any] | None:
+        runner = self.pool.running.get(task)
+        return None if runner is None else _progress(runner, self.clock)
+
+    def status(self) -> Mapping[str, Any]:
+        return {**self.facts(), "running": self.pool.busy, "draining": self.pool.draining}
+
+    def check_draft(self, body: Mapping[str, Any]) -> TaskDraft | Refused:
+        return self.draft(body)
+
+    def effective(self, draft: TaskDraft, task: str | None) -> Mapping[str, Any]:
+        return self.in_force(draft, task)
+
+    def _errand(self, work: Any) -> None:
+        errand = asyncio.ensure_future(work)
+        self._errands.add(errand)
+        errand.add_done_callback(self._errands.discard)
+
+
+def _progress(runner: Runner, clock: Clock) -> dict[str, Any]:
+    now = clock.monotonic()
+    counters = runner.run.counters
+    return {
+        "doing": runner.life.doing,
+        "phase": runner.run.state.value,
+        "since": clock.now() - (now - runner.life.since),
+        "life_s": round(now - runner.life.moved, 3),
+        "turns": counters.turns,
+        "tool_calls": counters.tool_calls,
+        "cost_usd": counters.cost_usd,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What `serve` keeps alive."""
+
+    store: Store
+    pool: Pool
+    clock: Clock
+    manager: ServiceManager
+    control: Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]  # (stop, started)
+    reload: Callable[[], Awaitable[None]]
+    status_line: Callable[[], str]
+    drain_s: float = 60.0
+    close: Callable[[], Awaitable[None]] | None = None
+
+
+async def serve(parts: Parts) -> int:
+    """Run until SIGTERM or a lost store; gives the exit status of contracts.md."""
+    stop = asyncio.Event()
+    now = asyncio.Event()
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    _on_signals(loop, stop, now, parts)
+    hangups = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hangups.set)
+    stop_control = asyncio.Event()
+    control = asyncio.create_task(_as_coroutine(parts.control(stop_control, started.set)), name="control")
+    pool = asyncio.create_task(parts.pool.run(), name="pool")
+    helpers = [
+        asyncio.create_task(_sweep(parts), name="sweep"),
+        asyncio.create_task(_reload_on(hangups, parts), name="reload"),
+        asyncio.create_task(_watchdog(parts), name="watchdog"),
+    ]
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    ready = asyncio.create_task(_say_ready(started, parts), name="ready")
+    try:
+        watched: set[asyncio.Future[Any]] = {stopping, control, pool, parts.pool.lost}
+        await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        fault = _fault_of(control, pool, parts.pool.lost)
+        if fault is None:
+            await _drain(parts, now)
+        return _end(fault)
+    finally:
+        for task in (*helpers, stopping, ready, pool):
+            task.cancel()
+        parts.pool.draining = True
+        stop_control.set()
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(control, 5.0)
+        if parts.close is not None:
+            await parts.close()
+        await asyncio.gather(*helpers, stopping, ready, pool, return_exceptions=True)
+
+
+async def _as_coroutine(work: Awaitable[None]) -> None:
+    await work
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, now: asyncio.Event, parts: Parts) -> None:
+    def asked() -> None:
+        if stop.is_set():
+            now.set()
+        parts.manager.stopping(parts.drain_s + 10.0)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+
+
+async def _say_ready(started: asyncio.Event, parts: Parts) -> None:
+    await started.wait()
+    parts.manager.ready(parts.status_line())
+    _log.info("ready", pid=os.getpid(), status=parts.status_line())
+
+
+async def _drain(parts: Parts, now: asyncio.Event) -> None:
+    _log.info("draining", running=parts.pool.busy, timeout_s=parts.drain_s)
+    drain = asyncio.create_task(parts.pool.drain(parts.drain_s))
+    hurry = asyncio.create_task(now.wait())
+    both: set[asyncio.Future[Any]] = {drain, hurry}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if not drain.done():
+        drain.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await drain
+        await parts.pool.drain(0.0)
+    hurry.cancel()
+    _log.info("drained", cut=drain.result() if not drain.cancelled() else "at once, as asked")
+
+
+def _fault_of(*watched: asyncio.Future[Any]) -> BaseException | None:
+    for future in watched:
+        if not future.done() or future.cancelled():
+            continue
+        if (fault := future.exception()) is not None:
+            return fault
+        if isinstance(result := future.result(), BaseException):
+            return result
+    return None
+
+
+def _end(fault: BaseException | None) -> int:
+    if fault is None:
+        return 0
+    if isinstance(fault, HarnessError):
+        _log.error("stopped", sentence=fault.sentence, remedy=fault.remedy)
+        return fault.exit_code
+    raise fault
+
+
+async def _sweep(parts: Parts) -> None:
+    while True:
+        await asyncio.sleep(_SWEEP_S)
+        await parts.store.sweep(parts.clock.now())
+        parts.pool.wake()
+
+
+async def _reload_on(hangups: asyncio.Event, parts: Parts) -> None:
+    while True:
+        await hangups.wait()
+        hangups.clear()
+        parts.manager.reloading()
+        await parts.reload()
+        parts.manager.ready(parts.status_line())
+
+
+async def _watchdog(parts: Parts) -> None:
+    """Ping systemd from the loop that does the work: a blocked loop must look dead."""
+    if parts.manager.watchdog_s is None:
+        return
+    while True:
+        parts.manager.alive()
+        await asyncio.sleep(parts.manager.watchdog_s)

@@ -1,0 +1,239 @@
+"""Worker: lease a task, heartbeat, hand it to a runner, release; a pool, so that one stalled task blocks no other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from harnessd.domain.failure import ErrorClass, HarnessError, LeaseLost, OutcomeUnknown, StoreLost
+from harnessd.domain.ports import Store
+from harnessd.domain.record import ChangeTask, RecordEvent
+from harnessd.domain.task import StopReason, Task, Verb
+from harnessd.engine.protocol import Cancelled, Finish, StepDown
+from harnessd.policy import TaskPolicies
+from harnessd.runtime import recovery, telemetry
+from harnessd.runtime.catalog import Catalog
+from harnessd.runtime.runner import Runner, Surroundings, lease_of
+
+_log = telemetry.log("worker")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """How many tasks at once, and how leases live (seconds)."""
+
+    owner: str
+    workers: int = 32
+    ttl_s: float = 20.0
+    heartbeat_s: float = 5.0
+
+
+class Pool:
+    """Claims while there is room, sleeps until something is due; no polling."""
+
+    def __init__(
+        self,
+        store: Store,
+        around: Surroundings,
+        catalog: Callable[[], Catalog],
+        policies_of: Callable[[Task], TaskPolicies],
+        settings: PoolSettings,
+    ) -> None:
+        """Everything is handed in; nothing starts before `run`."""
+        self._store = store
+        self._around = around
+        self._catalog = catalog
+        self._policies_of = policies_of
+        self._settings = settings
+        self._wake = asyncio.Event()
+        self._serving: dict[str, asyncio.Task[None]] = {}
+        self._runners: dict[str, Runner] = {}
+        self._tasks: dict[str, Task] = {}
+        self._heart: asyncio.Task[None] | None = None
+        self.draining = False
+        self.lost: asyncio.Future[HarnessError] = asyncio.get_running_loop().create_future()
+
+    @property
+    def running(self) -> Mapping[str, Runner]:
+        """The runners at work, by task."""
+        return self._runners
+
+    @property
+    def busy(self) -> int:
+        """Tasks that hold a worker."""
+        return len(self._serving)
+
+    def wake(self) -> None:
+        """Something may be claimable."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Claim and serve until drained; the only exits are `drain` and a lost store."""
+        while not self.draining:
+            self._wake.clear()
+            await self._claim()
+            due = await self._store.next_due(self._around.clock.now())
+            wait_s = None if due is None else max(0.0, due - self._around.clock.now())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), wait_s)
+            if due is not None and due <= self._around.clock.now():
+                await self._store.sweep(self._around.clock.now())
+
+    async def drain(self, timeout_s: float) -> list[str]:
+        """No new claims; each task stops at its step border. Gives the ids of those that had to be cut."""
+        self.draining = True
+        self._wake.set()
+        self._around.crashpoint("J24")
+        now = self._around.clock.now()
+        for runner in list(self._runners.values()):
+            runner.step_down(StepDown(now, "drain"))
+        if self._serving:
+            await asyncio.wait(list(self._serving.values()), timeout=timeout_s)
+        cut = list(self._serving)
+        for serving in list(self._serving.values()):
+            serving.cancel()
+        if cut:
+            await asyncio.gather(*self._serving.values(), return_exceptions=True)
+        if self._heart is not None:
+            self._heart.cancel()
+        return cut
+
+    async def hear(self, task: str) -> None:
+        """Give a running task the words that persons said to it since."""
+        runner = self._runners.get(task)
+        if runner is not None:
+            for message in (await self._store.history(task)).messages:
+                runner.hear(message)
+
+    async def _claim(self) -> None:
+        free = self._settings.workers - len(self._serving)
+        if free <= 0:
+            return
+        now = self._around.clock.now()
+        for task in await self._store.claim(self._settings.owner, free, now, self._settings.ttl_s):
+            self._around.crashpoint("J3")
+            self._tasks[task.id] = task
+            serving = asyncio.create_task(self._serve(task), name=f"serve {task.id}")
+            self._serving[task.id] = serving
+            serving.add_done_callback(partial(self._served, task.id))
+        if self._serving and (self._heart is None or self._heart.done()):
+            self._heart = asyncio.create_task(self._beat(), name="heartbeat")
+
+    def _served(self, task: str, done: asyncio.Task[None]) -> None:
+        self._serving.pop(task, None)
+        self._runners.pop(task, None)
+        self._tasks.pop(task, None)
+        self._wake.set()
+        if not done.cancelled() and (fault := done.exception()) is not None:
+            self._give_up(
+                fault if isinstance(fault, HarnessError) else HarnessError(f"{type(fault).__name__}: {fault}")
+            )
+
+    def _give_up(self, fault: HarnessError) -> None:
+        if not self.lost.done():
+            self.lost.set_result(fault)
+
+    async def _serve(self, task: Task) -> None:
+        try:
+            await self._work(task)
+        except LeaseLost as lost:
+            _log.warning("lease_lost", task=task.id, sentence=lost.sentence)
+        except asyncio.CancelledError:
+            # Cut at the end of a drain: handed back as it stands, no attempt charged.
+            with contextlib.suppress(HarnessError):
+                await self._record(task, ChangeTask(verb=Verb.HAND_BACK, why="cut at the end of a drain"))
+            raise
+        except (StoreLost, OutcomeUnknown):
+            raise
+        except Exception as fault:  # noqa: BLE001 - a program fault ends its task, never its neighbours (R1.2)
+            await self._internal_error(task, fault)
+
+    async def _work(self, task: Task) -> None:
+        brief = self._catalog().brief(task)
+        if isinstance(brief, str):
+            await self._record(
+                task,
+                ChangeTask(
+                    verb=Verb.STOP,
+                    reason=StopReason.ERROR,
+                    sentence=brief,
+                    next_steps=(("harnessctl", "resume", task.id),),
+                ),
+            )
+            return
+        history = await self._store.history(task.id)
+        now = self._around.clock.now()
+        restored = await asyncio.to_thread(recovery.restore, brief, history, self._around.toolbox.partial, now)
+        runner = Runner(
+            task=task,
+            lease=lease_of(task),
+            run=restored.run,
+            around=self._around,
+            policies=lambda: self._policies_of(self._tasks.get(task.id, task)),
+        )
+        runner.know(restored.heard)
+        self._runners[task.id] = runner
+        await self._asked_meanwhile(task, runner)
+        last = await runner.work(restored.first)
+        _log.info("handed_over", task=task.id, end=type(last).__name__, why=getattr(last, "why", None))
+        if isinstance(last, Finish):
+            self._around.crashpoint("J21")
+            await self._around.toolbox.jobs.end_task(task.id)
+
+    async def _asked_meanwhile(self, task: Task, runner: Runner) -> None:
+        """A wish that reached the row before this runner could hear it."""
+        row = await self._store.find(task.id)
+        if not isinstance(row, Task):
+            return
+        if row.cancel_asked:
+            runner.run.receive(Cancelled(self._around.clock.now()), runner.policies())
+        elif row.pause_asked:
+            runner.run.receive(StepDown(self._around.clock.now(), "pause"), runner.policies())
+
+    async def refresh(self, task: str) -> None:
+        """A running task's row was changed by a person (budget, policies): its next decision sees it."""
+        row = await self._store.find(task)
+        if isinstance(row, Task) and task in self._tasks:
+            self._tasks[task] = row
+
+    async def _internal_error(self, task: Task, fault: BaseException) -> None:
+        told = "".join(traceback.format_exception(fault))
+        _log.error("internal_error", task=task.id, traceback=told)
+        sentence = f"harnessd itself failed ({type(fault).__name__}); the operator was told. The history is kept."
+        change = ChangeTask(
+            verb=Verb.STOP,
+            reason=StopReason.INTERNAL_ERROR,
+            error_class=ErrorClass.INTERNAL_ERROR.value,
+            sentence=sentence,
+            next_steps=(("harnessctl", "logs", task.id), ("harnessctl", "retry", task.id)),
+        )
+        with contextlib.suppress(LeaseLost):
+            await self._record(
+                task, RecordEvent("internal_error", {"fault": f"{type(fault).__name__}: {fault}"}), change
+            )
+        await self._around.toolbox.jobs.end_task(task.id)
+
+    async def _record(self, task: Task, *records: Any) -> None:
+        await self._store.record(lease_of(task), records, self._around.clock.now())
+
+    async def _beat(self) -> None:
+        """Prolong all leases at once, as long as there are any."""
+        while self._serving:
+            await asyncio.sleep(self._settings.heartbeat_s)
+            leases = [lease_of(task) for task in self._tasks.values()]
+            if not leases:
+                continue
+            try:
+                kept = await self._store.heartbeat(leases, self._around.clock.now(), self._settings.ttl_s)
+            except HarnessError as lost:
+                self._give_up(lost)
+                return
+            for task in {lease.task for lease in leases} - kept:
+                if (serving := self._serving.get(task)) is not None:
+                    _log.warning("lease_lost", task=task, sentence="the lease ran out or was taken; the run is cut")
+                    serving.cancel()
