@@ -1,0 +1,56 @@
+"""Tools: things an agent can do, and the registry that makes them from what `app` hands in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harnessd.domain.effect import EffectClass
+from harnessd.domain.failure import ErrorClass, Failure
+from harnessd.domain.messages import ToolSpec
+from harnessd.domain.ports import Confine, Tool, ToolContext, ToolOutcome
+from harnessd.tools.answers import failed
+from harnessd.tools.arguments import cleaned, validate
+from harnessd.tools.files import EditFile, ReadFile, WriteFile
+from harnessd.tools.jobs import JobOutput, Jobs, JobStop, partial_output
+from harnessd.tools.plan import TaskList
+from harnessd.tools.search import ListFiles, SearchFiles
+from harnessd.tools.shell import Bash
+
+__all__ = ["Checked", "Jobs", "builtin_tools", "partial_output", "validate"]
+
+
+class Checked(Tool):
+    """A tool whose arguments are cleaned and checked against its schema before it sees them."""
+
+    def __init__(self, tool: Tool) -> None:
+        self.spec: ToolSpec = tool.spec
+        self.effect: EffectClass = tool.effect
+        self._tool = tool
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome | Failure:
+        sound = cleaned(dict(arguments))
+        if problems := validate(self.spec, sound):
+            return failed(
+                self.spec.name,
+                ErrorClass.INVALID_ARGUMENTS,
+                "; ".join(problems),
+                "Correct the arguments and call again.",
+            )
+        return await self._tool.run(sound, context)
+
+
+def builtin_tools(confine: Confine, jobs: Jobs) -> Mapping[str, Tool]:
+    """The tools of the product, by name. `confine` opens a workspace; `jobs` keeps what runs in the background."""
+    tools: tuple[Tool, ...] = (
+        Bash(jobs),
+        ReadFile(confine),
+        WriteFile(confine),
+        EditFile(confine),
+        ListFiles(confine),
+        SearchFiles(confine),
+        JobOutput(jobs),
+        JobStop(jobs),
+        TaskList(),
+    )
+    return {tool.spec.name: Checked(tool) for tool in tools}

@@ -1,0 +1,333 @@
+"""Process: spawn a command under a supervisor, kill the whole tree (124), hand over to background.
+
+The daemon talks to each command's supervisor (supervisor.py) over a socket pair, which is a life line as well: when the
+daemon dies, however it dies, the supervisor's end closes and it ends its tree. Where the supervisor is killed or
+stopped by its own command, the daemon does its work: the tree is walked from here, and orphans, which the kernel gave
+to the daemon (itself a subreaper), are known by a marker in their environment.
+
+Children are reaped by pid only: `waitpid(-1)` would steal the exits of other rooms' processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harnessd.domain.ports import SignOfLife
+from harnessd.tools import supervisor
+
+MARKER = "HARNESSD_CALL"
+KILL_S = 2.0  # the whole time a kill may take before it is called incomplete
+SUPERVISOR_S = 1.0  # of it: how long the supervisor has before the daemon takes over
+OUTPUT_FILE_MAX = 256 * 1024 * 1024
+TIMED_OUT = 124  # what timeout(1) exits with
+
+# A command has no terminal and nobody who types: whatever would ask must fail or go on by itself. `true` as git's
+# editor accepts the message git made (merge, rebase, amend); a commit without a message then fails with git's words.
+NON_INTERACTIVE: Mapping[str, str] = {
+    "GIT_EDITOR": "true",
+    "GIT_SEQUENCE_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "GCM_INTERACTIVE": "never",
+    "EDITOR": "false",
+    "VISUAL": "false",
+    "PAGER": "cat",
+    "MANPAGER": "cat",
+    "SSH_ASKPASS": "false",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "TERM": "dumb",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A process that cannot be mistaken for a later one of the same pid: its start in clock ticks, and the boot."""
+
+    pid: int
+    started: int
+    boot: str
+
+    @property
+    def alive(self) -> bool:
+        """The very same process still exists (a zombie counts)."""
+        return identify(self.pid) == self
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command's main process ended. `code` as a shell gives it: 128 + signal where a signal ended it.
+
+    `lost`: its supervisor was killed, so that the true code is unknown. `flooded`: it wrote more than is kept.
+    """
+
+    code: int
+    signal: int | None = None
+    lost: bool = False
+    flooded: bool = False
+
+
+def identify(pid: int) -> Identity | None:
+    """The identity of a live pid, or None."""
+    stat = _stat(pid)
+    return Identity(pid, int(stat[19]), _boot_id()) if stat else None
+
+
+def _boot_id() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+def adopt_orphans() -> bool:
+    """Make the daemon a subreaper, so that orphans of a killed supervisor come to it. Once a process is enough."""
+    return supervisor.become_subreaper()
+
+
+class Running:
+    """One command under its supervisor. Made by `spawn`, on the event loop's thread."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, output: Path, token: str) -> None:
+        self.output = output
+        self.identity = identify(process.pid)
+        self.main: Identity | None = None
+        loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[int] = loop.create_future()  # 0, or the error number of the exec
+        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self.gone: asyncio.Future[bool] = loop.create_future()  # True: nothing of the tree is left
+        self._process = process
+        self._control = control
+        self._token = token
+        self._heard = b""
+        self._flooded = False
+        self._closing: asyncio.Task[None] | None = None
+        control.setblocking(False)
+        loop.add_reader(control.fileno(), self._listen)
+
+    @property
+    def pids(self) -> list[int]:
+        """Live pids below the supervisor, as seen now."""
+        return [] if self.gone.done() else supervisor.descendants(self._process.pid)
+
+    def sign_of_life(self) -> SignOfLife:
+        """Bytes written and CPU time used until now. The supervisor's own CPU time does not count."""
+        with contextlib.suppress(OSError):
+            size = self.output.stat().st_size
+            below = sum(_cpu_s(pid, own=True) for pid in self.pids)
+            return SignOfLife(size, below + _cpu_s(self._process.pid, own=False))
+        return SignOfLife(0, 0.0)
+
+    async def kill(self) -> bool:
+        """SIGKILL the whole tree and see that nothing is left, within `KILL_S`. False: something is left.
+
+        Safe to call more than once, and to the end even when the caller is cancelled meanwhile.
+        """
+        killing = asyncio.ensure_future(self._kill())
+        cancelled: asyncio.CancelledError | None = None
+        while not killing.done():
+            try:
+                await asyncio.shield(killing)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        return killing.result()
+
+    async def _kill(self) -> bool:
+        if self.gone.done():
+            return self.gone.result()
+        with contextlib.suppress(OSError):
+            self._control.send(b"kill\n")
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self.gone), SUPERVISOR_S)
+        # The supervisor is stopped or starved. Its descendants are killed first, while they are still below it.
+        clean = await asyncio.to_thread(self._kill_by_hand)
+        if not self.ended.done():
+            self.ended.set_result(Ended(128 + signal.SIGKILL, signal.SIGKILL, lost=True, flooded=self._flooded))
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self.gone), 0.5) and clean
+        return False
+
+    def _kill_by_hand(self) -> bool:
+        deadline = time.monotonic() + KILL_S - SUPERVISOR_S - 0.3
+        clean = _kill_until(lambda: supervisor.descendants(self._process.pid), deadline)
+        dead = supervisor.descendants(self._process.pid)
+        self._process.kill()
+        self._process.wait(timeout=0.2)
+        for pid in dead:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        return clean
+
+    def _listen(self) -> None:
+        try:
+            piece = self._control.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        self._heard += piece
+        *words, self._heard = self._heard.split(b"\n")
+        for word in words:
+            self._take(*word.decode().split())
+        if not piece:
+            asyncio.get_running_loop().remove_reader(self._control.fileno())
+            self._control.close()
+            self._closing = asyncio.ensure_future(self._close())
+
+    def _take(self, word: str, number: str = "0") -> None:
+        match word:
+            case "started":
+                self.main = identify(int(number))
+                self.started.set_result(0)
+            case "failed":
+                self.started.set_result(int(number))
+            case "exited":
+                code = int(number)
+                died_of = -code if code < 0 else None
+                self.ended.set_result(Ended(code if code >= 0 else 128 - code, died_of, flooded=self._flooded))
+            case "flooded":
+                self._flooded = True
+            case _:  # `empty`: said by a supervisor that ends now; `_close` makes sure of it
+                pass
+
+    async def _close(self) -> None:
+        """The supervisor ended. After a proper end nothing is left; if it was killed, its orphans are looked for."""
+        status = self._process.poll()
+        while status is None:  # the socket closes a moment before the exit can be collected
+            await asyncio.sleep(0.002)
+            status = self._process.poll()
+        clean = status == 0 or await asyncio.to_thread(self._kill_orphans)
+        if not self.started.done():
+            self.started.set_result(0)
+        if not self.ended.done():
+            self.ended.set_result(Ended(128 + signal.SIGKILL, signal.SIGKILL, lost=True, flooded=self._flooded))
+        if not self.gone.done():
+            self.gone.set_result(clean)
+
+    def _kill_orphans(self) -> bool:
+        return _kill_until(lambda: _marked(self._token), time.monotonic() + SUPERVISOR_S)
+
+
+def spawn(argv: Sequence[str], cwd: str, environment: Mapping[str, str], output: Path) -> Running:
+    """Start a command under a supervisor; its output goes to `output`, which is emptied first.
+
+    Runs on the loop's thread and gives back at once (no await, so no cancellation can lose the child). Whether the
+    command could be executed is told by `Running.started`. Raises OSError (no such cwd, no descriptors, argument list
+    too long) and ValueError (NUL in an argument).
+    """
+    token = secrets.token_hex(8)
+    complete = {**environment, **NON_INTERACTIVE, MARKER: token}
+    output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    ours, theirs = socket.socketpair()
+    try:
+        sink = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", supervisor.__file__),
+                    *(str(theirs.fileno()), str(sink), str(OUTPUT_FILE_MAX)),
+                    *argv,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=cwd,
+                env=complete,
+                pass_fds=(theirs.fileno(), sink),
+                start_new_session=True,
+            )
+        finally:
+            os.close(sink)
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return Running(process, ours, output, token)
+
+
+def oom_kills() -> int:
+    """How often the kernel's out-of-memory killer struck in our own control group; 0 where it does not count."""
+    for line in _read("/proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            counts = _read(f"/sys/fs/cgroup{path}/memory.events")
+        elif controllers == "memory":
+            counts = _read(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
+        else:
+            continue
+        for word, count in (pair.split() for pair in counts.splitlines()):
+            if word == "oom_kill":
+                return int(count)
+    return 0
+
+
+def _read(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text(encoding="utf-8")
+    return ""
+
+
+def _kill_until(find: Callable[[], list[int]], deadline: float) -> bool:
+    """SIGKILL what `find` shows until it shows nothing: a tree that forks may need several looks."""
+    killed: set[int] = set()
+    while pids := [pid for pid in find() if not _is_zombie(pid)]:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed.update(pids)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    for pid in killed:
+        with contextlib.suppress(ChildProcessError):  # ours to collect only if it came to us as an orphan
+            os.waitpid(pid, os.WNOHANG)
+    return True
+
+
+def _is_zombie(pid: int) -> bool:
+    stat = _stat(pid)
+    return stat is None or stat[0] in (b"Z", b"X")
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    """Fields of /proc/PID/stat from the third (state) on; the second may hold spaces and brackets of its own."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def _marked(token: str) -> list[int]:
+    """Pids whose environment holds the marker, with all that is below them. /proc hides those of other users."""
+    wanted = f"{MARKER}={token}".encode()
+    found: list[int] = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
+        if entry.isdigit() and int(entry) != os.getpid():
+            with contextlib.suppress(OSError):
+                if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    found += [int(entry), *supervisor.descendants(int(entry))]
+    return found
+
+
+def _cpu_s(pid: int, *, own: bool) -> float:
+    """User and system time of a process (`own`) and of the children it has collected."""
+    stat = _stat(pid)
+    if stat is None:
+        return 0.0
+    ticks = [int(field) for field in stat[11:15]]  # utime stime cutime cstime
+    return sum(ticks if own else ticks[2:]) / os.sysconf("SC_CLK_TCK")

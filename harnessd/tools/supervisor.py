@@ -1,0 +1,203 @@
+"""Supervisor: a small process above each command, out of whose sight nothing that the command starts can get.
+
+Run as a script of its own (`python -I -S supervisor.py CONTROL OUTPUT OUTPUT_MAX ARGV...`), standard library only.
+
+A command's processes may leave their group and session, fork twice and outlive their parents. The kernel hands every
+orphan to its nearest living *subreaper* ancestor (prctl(2)). This process is one, so whatever the command started is
+for ever below it, and `waitpid` saying "no children" is the kernel's own proof that nothing is left.
+
+It ends everything when the daemon says `kill`, when the output grows over its bound, and when the daemon is gone (the
+control socket ends, however the daemon died). It waits for exits, never for the end of a pipe: what the command writes
+comes through a pipe and goes to the output file here, because a file handed to a command directly is emptied by the
+first `echo ... > /dev/stderr` (that opens the file anew, with O_TRUNC).
+
+Words to the daemon, one a line: `started PID`, `failed ERRNO`, `exited CODE` (negative: the signal), `flooded`,
+`empty`. Word from the daemon: `kill`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+
+PR_SET_CHILD_SUBREAPER = 36
+READ_BYTES = 1 << 20
+KILL_TICK_MS = 10
+# A killed tree still deserves the memory more than the daemon does: the kernel's out-of-memory killer takes it first.
+OOM_SCORE = b"500"
+
+
+def become_subreaper() -> bool:
+    """Have the kernel give orphans below this process to it; False where it will not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def children(pid: int) -> list[int]:
+    """Pids of the direct children of all threads of a process, as /proc shows them."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.scandir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                found += map(int, _read(f"{thread.path}/children").split())
+    return found
+
+
+def _read(path: str) -> bytes:
+    # Not pathlib: importing it would double what each command's start costs.
+    with open(path, "rb") as file:  # noqa: PTH123 - see above
+        return file.read()
+
+
+def descendants(pid: int) -> list[int]:
+    """All pids below a process, parents before children. A moment's view: a tree that forks needs another look."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = children(waiting.pop())
+        found += below
+        waiting += below
+    return found
+
+
+class Supervisor:
+    """One command from start to the end of its last descendant."""
+
+    def __init__(self, control: int, output: int, output_max: int) -> None:
+        self.control = control
+        self.output = output
+        self.room = output_max
+        self.main = 0
+        self.source = -1
+        self.killing = False
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Start, watch, end; the exit status of the supervisor itself."""
+        wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.source, sink = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.source, False)
+        error = self._start(argv, sink)
+        os.close(sink)
+        if error:
+            self._say(f"failed {error}")
+            return 0
+        self._say(f"started {self.main}")
+        poll = select.poll()
+        for descriptor in (self.control, wake, self.source):
+            poll.register(descriptor, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll(KILL_TICK_MS if self.killing else None)}
+            if wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 4096)
+            if self.source in ready and not self._drain():
+                poll.unregister(self.source)
+            if self.control in ready:
+                self.killing = True
+                if not os.read(self.control, 4096):
+                    poll.unregister(self.control)
+            if self.killing:
+                self._kill()
+            if self._reap():
+                self._drain(reads=4)
+                self._say("empty")
+                return 0
+
+    def _start(self, argv: Sequence[str], sink: int) -> int:
+        """Fork and execute; 0, or the error number of the exec."""
+        answer, told = os.pipe2(os.O_CLOEXEC)
+        self.main = os.fork()
+        if self.main == 0:
+            try:
+                _become(argv, sink)
+            except OSError as error:
+                os.write(told, str(error.errno).encode())
+            finally:
+                os._exit(127)
+        os.close(told)
+        with os.fdopen(answer, "rb") as reader:
+            return int(reader.read() or 0)
+
+    def _drain(self, reads: int = 1) -> bool:
+        """Move what the pipe holds to the file; False at its end. Over the bound: everything is ended.
+
+        One read takes all that a pipe of the usual size holds; the caller's loop comes back for more, so that a flood
+        keeps nobody from hearing `kill`.
+        """
+        for _ in range(reads):
+            try:
+                piece = os.read(self.source, READ_BYTES)
+            except BlockingIOError:
+                return True
+            if not piece:
+                return False
+            with contextlib.suppress(OSError):  # a full disk loses output; it must not lose the command's end as well
+                os.write(self.output, piece[: max(self.room, 0)])
+            if self.room >= 0 > self.room - len(piece):
+                self._say("flooded")
+                self.killing = True
+            self.room -= len(piece)
+        return True
+
+    def _kill(self) -> None:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _reap(self) -> bool:
+        """Collect the dead; True when no child, and so no descendant, is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self.main:
+                self._drain(reads=4)  # what the command wrote before its end belongs to its result
+                self._say(f"exited {os.waitstatus_to_exitcode(status)}")
+
+    def _say(self, word: str) -> None:
+        try:
+            os.write(self.control, f"{word}\n".encode())
+        except OSError:
+            self.killing = True  # nobody listens any more: the daemon is gone
+
+
+def _become(argv: Sequence[str], sink: int) -> None:
+    """In the forked child: a session of its own, the outside world's signals and streams, then the command."""
+    os.setsid()
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        # Ignored signals stay ignored over exec: a command must get the defaults.
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as score:  # noqa: PTH123 - see above
+        score.write(OOM_SCORE)
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+    # Not os.environ: at its own start Python may have added LC_CTYPE (PEP 538), which nobody gave this command.
+    given = (entry.partition(b"=") for entry in _read("/proc/self/environ").split(b"\0") if entry)
+    os.execve(argv[0], list(argv), {name: value for name, _, value in given})  # noqa: S606 - what this file is for
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Take the descriptors over, shut the ears to the command's signals, supervise."""
+    control, output, output_max = map(int, arguments[:3])
+    os.set_inheritable(control, False)
+    os.set_inheritable(output, False)
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN)
+    become_subreaper()
+    return Supervisor(control, output, output_max).run(arguments[3:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
