@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from harnessd.domain.effect import Effect, EffectClass
 from harnessd.domain.failure import Failure
@@ -111,6 +111,24 @@ class Tool(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A background job's end, for the model to be woken by. `text` holds the words for it, output's end included."""
+
+    task: str
+    job: str
+    exit_code: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """What a watchdog compares: bytes written so far, and CPU seconds of the whole process tree so far."""
+
+    output_bytes: int
+    cpu_s: float
+
+
 class JobKeeper(Protocol):
     """Background jobs of all tasks: whoever ends a task ends its jobs."""
 
@@ -120,8 +138,57 @@ class JobKeeper(Protocol):
     def running(self, task: str) -> Sequence[str]:
         """Ids of a task's jobs that still run."""
 
+    def signs_of_life(self, task: str) -> Mapping[str, SignOfLife]:
+        """By call id, of everything the task has running: calls that are waited for and jobs."""
+
+    def listen(self, heard: Callable[[JobEnded], None]) -> None:
+        """Have jobs that end by themselves (or by their life limit) told, on the loop's thread; not what we end."""
+
     async def aclose(self) -> None:
         """End all jobs of all tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a name in a workspace is. `link` is a symlink's target; `mode` the permission bits."""
+
+    kind: Literal["file", "folder", "link", "other"]
+    size: int
+    mode: int
+    link: str = ""
+
+
+class Confinement(Protocol):
+    """A workspace from which no path leads out: every name is opened beneath the root by the kernel's own rules.
+
+    Paths are relative to the root; an absolute one is understood where it lies textually beneath the root. Raises
+    OSError: EXDEV where a path leaves the workspace (`..`, a link outwards, a magic link), ELOOP, ENOENT, and so on;
+    EINVAL for a name that no file can have. Not for the event loop's thread: all of it may block on the disk.
+    """
+
+    def relative(self, path: str) -> str:
+        """The path as seen from the root, in plain text: nothing is opened or resolved."""
+
+    def open_read(self, path: str) -> int:
+        """A descriptor of a regular file; EISDIR for a folder, ENXIO for a pipe, socket or device. Never waits."""
+
+    def write(self, path: str, content: bytes) -> bool:
+        """Replace or create a file in one step, through links that stay inside; True if it is new.
+
+        Missing folders are made; an existing file's mode is kept.
+        """
+
+    def facts(self, path: str) -> FileFacts:
+        """What the name is, its links followed."""
+
+    def entries(self, path: str) -> Sequence[tuple[str, FileFacts]]:
+        """Names in a folder, sorted; links are not followed."""
+
+    def close(self) -> None:
+        """Give the root's descriptor back."""
+
+
+Confine = Callable[[str], Confinement]  # from a workspace's root; raises OSError if there is no such folder
 
 
 # --- store ------------------------------------------------------------------------------------------------------------
