@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from harnessd.domain.messages import Usage
+
 
 class ErrorClass(StrEnum):
     """The taxonomy of mission.md. `timeout` and `rate_limited` exist in two groups; `Failure.source` tells which."""
@@ -82,6 +84,7 @@ class Failure:
         hint: for tools: the class the tool itself knows it to be (a tool's failures are born classified).
         advice: for tools: the suggested next step, in words for the model.
         output: for tools: what the tool had produced until then.
+        usage: of a model call that failed after its service had counted tokens: they are spent all the same.
     """
 
     source: Source
@@ -107,6 +110,7 @@ class Failure:
     advice: str = ""
     output: str = ""
     cancelled: bool = False
+    usage: Usage | None = None
 
 
 class HarnessError(Exception):
