@@ -1,0 +1,48 @@
+"""Stores: durable state: one port, one dialect a file, all proven by one contract suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from harnessd.domain.failure import ConfigError
+from harnessd.stores import files
+from harnessd.stores.journal import Journal
+from harnessd.stores.sessions import Sessions
+from harnessd.stores.sqlite import SqliteDatabase
+from harnessd.stores.verbs import Verbs
+
+
+class SqlStore(Verbs, Sessions, Journal):
+    """`Store` of the domain's ports over one database."""
+
+
+def open_store(
+    url: str | Path, *, crashpoint: Callable[[str], None] = lambda _: None, pragmas: Sequence[str] = ()
+) -> SqlStore:
+    """The store behind a URL (`sqlite:PATH`) or a path; `await store.open(owner)` takes it.
+
+    `crashpoint` is called with the name of each point where a crash is to be tried (`J1`, `J27-before`); `pragmas` are
+    run on the writing connection last. Raises ConfigError for a URL of a kind that is not there.
+    """
+    return SqlStore(SqliteDatabase(database_path(url), crashpoint, pragmas), crashpoint)
+
+
+def restore(source: str | Path, url: str | Path) -> int:
+    """Make a backup the store behind `url`; give the commit at which it stands. See `files.restore`."""
+    return files.restore(Path(source), database_path(url))
+
+
+def database_path(url: str | Path) -> Path:
+    """The file behind `sqlite:PATH`, `sqlite:///PATH` or a path."""
+    text = str(url)
+    scheme, colon, rest = text.partition(":")
+    if isinstance(url, Path) or not colon or "/" in scheme:
+        return Path(text).absolute()
+    if scheme != "sqlite" or not rest.strip("/"):
+        raise ConfigError(
+            f"store.url {text!r} names no store.", remedy='Write "sqlite:PATH", e.g. "sqlite:state/harnessd.db".'
+        )
+    if rest.startswith("///"):
+        rest = rest[2:]
+    return Path(rest).absolute()

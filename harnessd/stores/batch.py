@@ -1,0 +1,160 @@
+"""Batch: many units of work in one SQLite transaction, each in its own savepoint; runs on SQLite's thread."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from harnessd.domain.failure import HarnessError, StorageFull, StoreLocked, StoreLost
+from harnessd.stores.database import Missed, Row, Rows, Statement, Unit
+
+Crashpoint = Callable[[str], None]
+Answer = list[Rows] | Exception
+
+ROOM_LEFT_BYTES = 1 << 20  # under this an I/O error is taken for a full disk: a file limit shows up as one, too
+PRIMARY_CODE = 0xFF  # the low byte of an extended result code (sqlite.org/rescode.html)
+
+
+class Unwritten(Exception):  # noqa: N818 - an answer inside the store
+    """Nothing of this transaction was written; `error` says why."""
+
+    def __init__(self, error: HarnessError) -> None:
+        """Keep what the members are told."""
+        self.error = error
+        super().__init__(str(error))
+
+
+class CommitUnknown(Exception):  # noqa: N818 - an answer inside the store
+    """COMMIT failed, which is not a no: whether `commit` became durable is seen after reopening."""
+
+    def __init__(self, commit: int, answers: Sequence[Answer], newest_event: int, cause: sqlite3.Error) -> None:
+        """Keep what the answers are, should it have become durable."""
+        self.commit, self.answers, self.newest_event, self.cause = commit, answers, newest_event, cause
+        super().__init__(str(cause))
+
+
+class BatchRunner:
+    """Runs batches on one connection."""
+
+    def __init__(self, database: Path, texts: Mapping[str, str], epoch: int, crashpoint: Crashpoint) -> None:
+        """Keep what every transaction needs: the queries' texts and our owner epoch."""
+        self._database = database
+        self._texts = texts
+        self._epoch = {"epoch": epoch}
+        self._crashpoint = crashpoint
+
+    def run(self, connection: sqlite3.Connection, units: Sequence[Unit]) -> tuple[list[Answer], int, int]:
+        """Give the answers, the number of this commit and the newest event, after the commit.
+
+        Raises Unwritten, CommitUnknown, StoreLost.
+        """
+        self._crashpoint("J27-begin")  # nothing of the batch exists
+        cursor = connection.cursor()
+        try:
+            # IMMEDIATE: a transaction that reads first and then wants to write is refused at once, not made to wait.
+            cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise Unwritten(self.explain(error)) from error
+        try:
+            answers = [self._member(cursor, unit) for unit in units]
+            marked = cursor.execute(self._texts["mark_commit"], self._epoch).fetchall()
+            newest_event = cursor.execute(self._texts["newest_event"]).fetchone()[0]
+        except sqlite3.Error as error:
+            _roll_back(connection)
+            raise Unwritten(self.explain(error)) from error
+        if not marked:
+            _roll_back(connection)
+            raise StoreLost(
+                "Another daemon has taken this store over.", remedy="Stop one of the two daemons; nothing was mixed up."
+            )
+        self._crashpoint("J27-before")  # written, not durable: after a crash nothing of the batch is there
+        try:
+            cursor.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise CommitUnknown(marked[0][0], answers, newest_event, error) from error
+        self._crashpoint("J27-after")  # durable, nobody told: after a crash all of the batch is there
+        return answers, marked[0][0], newest_event
+
+    def _member(self, cursor: sqlite3.Cursor, unit: Unit) -> Answer:
+        cursor.execute("SAVEPOINT member")
+        try:
+            answer = [rows for rows in self._rows(cursor, unit)]  # noqa: C416 - runs inside this try
+        except (Missed, sqlite3.Error, ValueError, OverflowError) as error:
+            if not cursor.connection.in_transaction:
+                # Out of space or memory SQLite may roll back all of it: no mate of this member is written either.
+                raise
+            cursor.execute("ROLLBACK TO member")
+            cursor.execute("RELEASE member")
+            return self.explain(error) if _lost_resource(error) else error
+        cursor.execute("RELEASE member")
+        return answer
+
+    def _rows(self, cursor: sqlite3.Cursor, unit: Unit) -> list[Rows]:
+        answer: list[Rows] = []
+        for statement in unit:
+            rows, touched = execute(cursor, self._texts[statement.name], statement)
+            if statement.must_touch is not None and touched != statement.must_touch:
+                raise Missed(statement.name)
+            answer.append(rows)
+            if statement.or_stop and touched == 0:
+                break
+        return answer
+
+    def explain(self, error: Exception) -> HarnessError:
+        """Our words for what SQLite says."""
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+        primary = code & PRIMARY_CODE
+        if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and self._disk_is_full()):
+            return StorageFull(
+                f"There is no room left for the store {self._database} ({name}); nothing of this step was written.",
+                remedy="Free space on that disk; the daemon goes on by itself.",
+            )
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreLocked(
+                f"Another program holds a lock on {self._database}; nothing of this step was written.",
+                remedy="Close whatever has the file open for writing.",
+            )
+        if primary in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY):
+            # A file system that goes away shows up as a corrupt file: nothing is ever rebuilt or deleted on this.
+            return StoreLost(
+                f"The store {self._database} cannot be used: {error} ({name}).",
+                remedy="Check the disk and start the daemon again; if it stays so, run `harnessd restore FILE`.",
+            )
+        return HarnessError(f"The store refused a step: {error} ({name}).")
+
+    def _disk_is_full(self) -> bool:
+        try:
+            status = os.statvfs(self._database.parent)
+        except OSError:
+            return False
+        return status.f_bavail * status.f_frsize < ROOM_LEFT_BYTES
+
+
+def execute(cursor: sqlite3.Cursor, text: str, statement: Statement) -> tuple[Rows, int]:
+    """Run one statement; give its rows, and how many rows it changed or returned."""
+    cursor.execute(text, statement.params)
+    if cursor.description is None:
+        return [], cursor.rowcount
+    rows: list[Row] = cursor.fetchall()
+    return rows, len(rows)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _lost_resource(error: Exception) -> bool:
+    primary = (getattr(error, "sqlite_errorcode", None) or 0) & PRIMARY_CODE
+    return primary in (
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+    )

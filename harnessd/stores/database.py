@@ -1,0 +1,152 @@
+"""Database: the port behind the store: units of work as data, reads, named queries, numbered migrations.
+
+A unit of work is a tuple of statements, never a coroutine: whoever runs it needs no foreign `await` inside a
+transaction, a whole batch of units crosses to the database in one hop, and every dialect can run it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, Protocol
+
+Row = tuple[Any, ...]
+Rows = list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One named query with its parameters.
+
+    Attributes:
+        name: of a query in `sql/*.sql`.
+        must_touch: how many rows it has to change or return; any other number fails the whole unit with `Missed`.
+            Fencing is `must_touch=1`.
+        or_stop: no row ends the unit here, as a success: what follows is left out.
+    """
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    must_touch: int | None = None
+    or_stop: bool = False
+
+
+Unit = tuple[Statement, ...]
+
+
+class Missed(Exception):  # noqa: N818 - an answer inside the store, not an error for people
+    """A statement touched another number of rows than it had to; its unit was rolled back."""
+
+    def __init__(self, statement: str) -> None:
+        """Keep the statement's name: the caller knows what it means."""
+        self.statement = statement
+        super().__init__(statement)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What became of a batch: for each unit the rows of its statements, or why it alone was not written."""
+
+    answers: Sequence[Sequence[Rows] | Exception]
+    newest_event: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a database knows of itself once it is ours."""
+
+    epoch: int
+    newest_event: int
+
+
+CHAIN_START = bytes(32)  # what the first node of a session is tied to
+
+
+def chain_hash(before: bytes, id_: str, parent: str | None, kind: str, at: float, payload: str) -> bytes:
+    """The hash that ties a node to the one before it: SHA-256 over that one's hash and this row as it is stored.
+
+    Each dialect offers it to the queries as `chain()`.
+    """
+    facts = json.dumps([id_, parent, kind, at], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(b"%b%b\n%b" % (before, facts.encode("utf-8"), payload.encode("utf-8"))).digest()
+
+
+class Database(Protocol):
+    """One dialect. Only the writer calls `commit` and `backup`, one call at a time."""
+
+    async def open(self, owner: str) -> Opened:
+        """Lock, connect, migrate, check that nothing acknowledged is missing, raise the owner's epoch."""
+
+    async def commit(self, units: Sequence[Unit]) -> Batch:
+        """Run the units in one transaction, each in a savepoint; return after the commit is durable.
+
+        Raises StorageFull and StoreLocked (nothing was written), OutcomeUnknown, StoreLost.
+        """
+
+    async def fetch(self, reads: Sequence[Statement]) -> list[Rows]:
+        """Answer the reads from one consistent snapshot."""
+
+    async def backup(self, path: str) -> None:
+        """A whole copy at `path`, complete or absent."""
+
+    async def close(self) -> None:
+        """Give everything back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema, forward only, run in one transaction."""
+
+    number: int
+    name: str
+    statements: tuple[str, ...]
+
+
+_HEADER = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
+_FRAGMENT = re.compile(r"\{(\w+)\}")
+
+
+@cache
+def queries() -> Mapping[str, str]:
+    """Every named query with its fragments filled in."""
+    texts: dict[str, str] = {}
+    names: set[str] = set()
+    for file in sorted(resources.files(__package__).joinpath("sql").iterdir(), key=lambda entry: entry.name):
+        if not file.name.endswith(".sql"):
+            continue
+        _, *parts = _HEADER.split(file.read_text(encoding="utf-8"))
+        for kind, name, text in zip(parts[0::3], parts[1::3], parts[2::3], strict=True):
+            if name in texts:
+                message = f"{file.name}: {name} is there twice"
+                raise ValueError(message)
+            texts[name] = _without_comments(text)
+            if kind == "name":
+                names.add(name)
+    return {name: _filled(texts[name], texts) for name in names}
+
+
+def migrations() -> tuple[Migration, ...]:
+    """All steps, in order; the number of the last is the version this program writes."""
+    folder = resources.files(__package__).joinpath("sql", "migrations")
+    steps = []
+    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        number, _, name = file.name.removesuffix(".sql").partition("_")
+        text = _without_comments(file.read_text(encoding="utf-8"))
+        statements = tuple(part.strip() for part in text.split(";") if part.strip())
+        steps.append(Migration(int(number), name, statements))
+    return tuple(steps)
+
+
+def _without_comments(text: str) -> str:
+    return "\n".join(line.split("--")[0].rstrip() for line in text.splitlines() if line.split("--")[0].strip())
+
+
+def _filled(text: str, fragments: Mapping[str, str]) -> str:
+    while _FRAGMENT.search(text):
+        text = _FRAGMENT.sub(lambda match: fragments[match[1]], text)
+    return text

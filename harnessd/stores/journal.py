@@ -1,0 +1,135 @@
+"""Journal: intents, outcomes, decisions and events, written in units under a lease's epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harnessd.domain.effect import Effect
+from harnessd.domain.failure import HarnessError
+from harnessd.domain.ports import History
+from harnessd.domain.record import (
+    AppendNode,
+    AskPerson,
+    ChangeTask,
+    MovePointer,
+    Question,
+    Record,
+    StoredDecision,
+    StoredEvent,
+)
+from harnessd.domain.session import Node, NodeKind, open_calls
+from harnessd.domain.task import Lease, TaskState
+from harnessd.stores.database import Missed, Rows, Statement
+from harnessd.stores.kernel import Kernel, event
+from harnessd.stores.records import TARGETS, explain_miss, unit_of
+from harnessd.stores.rows import (
+    decision_from,
+    effect_from,
+    event_from,
+    message_from,
+    node_from,
+    question_from,
+    task_from,
+)
+
+
+class Journal(Kernel):
+    """`Journal` of the domain's ports."""
+
+    async def record(self, lease: Lease, records: Sequence[Record], now: float, revision: int = 0) -> None:
+        """See the port. Raises IllegalEvent for a unit that the stored state does not know: our bug."""
+        if not records:
+            return
+        points = points_of(records)
+        unit = unit_of(lease, records, now, revision)
+        for point in points:
+            self._crashpoint(f"{point}-before")
+        try:
+            await self._write(unit)
+        except Missed as missed:
+            raise explain_miss(missed, lease) from None
+        for point in points:
+            self._crashpoint(f"{point}-after")
+        if any(isinstance(record, ChangeTask) for record in records):
+            self._queued.set()  # handed back, or ended: its workspace and the tasks behind it are free
+
+    async def log(self, type_: str, data: Mapping[str, Any], now: float, revision: int = 0) -> None:
+        """See the port."""
+        await self._write((event(type_, now, None, data, None, revision),))
+
+    async def history(self, task: str) -> History:
+        """See the port. Raises HarnessError for an unknown task and for a path with a hole."""
+        params = {"task": task}
+        names = ("task_by_id", "session", "path", "effects", "messages_waiting", "questions_of")
+        found = await self._database.fetch(tuple(Statement(name, params) for name in names))
+        task_rows, session, path_rows, effects, messages, questions = found
+        if not task_rows:
+            raise HarnessError(f"There is no task {task}.")
+        path = whole_path(task, session, path_rows)
+        return History(
+            task=task_from(task_rows[0]),
+            path=path,
+            effects=tuple(effect_from(row) for row in effects),
+            messages=tuple(message_from(row) for row in messages),
+            questions=_of_open_calls(path, [question_from(row) for row in questions]),
+        )
+
+    async def effects(self, task: str) -> Sequence[Effect]:
+        """See the port."""
+        return [effect_from(row) for row in await self._rows("effects", {"task": task})]
+
+    async def decisions(self, task: str) -> Sequence[StoredDecision]:
+        """See the port."""
+        return [decision_from(row) for row in await self._rows("decisions", {"task": task})]
+
+    async def events(self, after: int = 0, task: str | None = None, limit: int = 1000) -> Sequence[StoredEvent]:
+        """See the port."""
+        name = "events_after" if task is None else "events_of_task"
+        return [event_from(row) for row in await self._rows(name, {"after": after, "task": task, "limit": limit})]
+
+
+def points_of(records: Sequence[Record]) -> tuple[str, ...]:
+    """The crash points that lie at the edges of this unit.
+
+    J14: between a result node and the next turn. J16: between a pointer's move and what follows. J20: between a
+    question's row and the notification. J21: between a task's end and the cleanup behind it. J13 does not exist:
+    outcome and result node are one unit.
+    """
+    points = set()
+    for record in records:
+        match record:
+            case AppendNode(node) if node.kind is NodeKind.TOOL_RESULT:
+                points.add("J14")
+            case MovePointer():
+                points.add("J16")
+            case AskPerson():
+                points.add("J20")
+            case ChangeTask(verb) if TARGETS[verb] in (TaskState.STOPPED, TaskState.COMPLETED):
+                points.add("J21")
+            case _:
+                pass
+    return tuple(sorted(points))
+
+
+def whole_path(task: str, session: Rows, rows: Rows) -> tuple[Node, ...]:
+    """The path to the pointer. Raises HarnessError where it reaches no root: nothing resumes a cut-off history."""
+    path = tuple(node_from(row) for row in rows)
+    pointer = session[0][0] if session else None
+    reaches = path[0].parent is None and path[-1].id == pointer if path else pointer is None
+    if not reaches:
+        raise HarnessError(
+            f"The session of task {task} is damaged: the path to its pointer {pointer} has a hole.",
+            remedy="Other tasks are not touched. Run `harnessd restore FILE` with a backup, or cancel this task.",
+        )
+    return path
+
+
+def _of_open_calls(path: Sequence[Node], questions: Sequence[Question]) -> tuple[Question, ...]:
+    calls = set(open_calls(path))
+    there = {node.id for node in path}
+    return tuple(
+        question
+        for question in questions
+        if question.call_id in calls or (question.call_id is None and question.node in there)
+    )

@@ -1,0 +1,198 @@
+"""Rows: the domain's values as columns, and back."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from harnessd.domain.decision import Decision
+from harnessd.domain.effect import Effect, EffectClass, EffectState, well_formed
+from harnessd.domain.record import PersonMessage, Question, StoredDecision, StoredEvent
+from harnessd.domain.session import Node, NodeKind
+from harnessd.domain.task import Counters, Lease, StopReason, Task, TaskDraft, TaskState
+from harnessd.stores.database import Row
+
+SYMBOL_FOR_NULL = "\N{SYMBOL FOR NULL}"
+
+
+def encode(value: Any) -> str:
+    """JSON in one line, keys in the order they came: the wire form of a block must leave as it arrived."""
+    return well_formed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def plain(text: str) -> str:
+    """Text for a column of its own: PostgreSQL takes no NUL and nobody takes half a surrogate pair."""
+    return well_formed(text).replace("\0", SYMBOL_FOR_NULL)
+
+
+def folder(workspace: str) -> str:
+    """A workspace as the queue compares it: normal form with a slash at the end; empty for none."""
+    if not workspace:
+        return ""
+    return posixpath.normpath(well_formed(workspace)).rstrip("/") + "/"
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------
+
+
+def draft_to_json(draft: TaskDraft) -> dict[str, Any]:
+    """The stored form of what was asked for."""
+    return {
+        "prompt": draft.prompt,
+        "agent": draft.agent,
+        "workspace": draft.workspace,
+        "priority": draft.priority,
+        "labels": dict(draft.labels),
+        "key": draft.key,
+        "not_before": draft.not_before,
+        "after": list(draft.after),
+        "model": draft.model,
+        "budget": dict(draft.budget),
+        "policies": dict(draft.policies),
+        "pinned_revision": draft.pinned_revision,
+    }
+
+
+def draft_from_json(stored: Mapping[str, Any]) -> TaskDraft:
+    """What was asked for."""
+    return TaskDraft(**{**stored, "after": tuple(stored["after"])})
+
+
+def counters_from_json(stored: Mapping[str, Any]) -> Counters:
+    """The counters; a field this version does not know is left out."""
+    known = {name: stored[name] for name in Counters.__dataclass_fields__ if name in stored}
+    for name in ("warned", "pending_warnings"):
+        known[name] = tuple(known.get(name, ()))
+    return Counters(**known)
+
+
+def task_from(row: Row) -> Task:
+    """A task from the columns of the fragment `task_columns`."""
+    (id_, draft, state, submitted_at, pointer, started_at, ended_at, reason, error_class, sentence) = row[:10]
+    (next_steps, until, why, waits_for, counters, lease_owner, epoch, lease_expires) = row[10:18]
+    (doing, system, pause_asked, recoveries, cancel_asked) = row[18:]
+    return Task(
+        id=id_,
+        draft=draft_from_json(json.loads(draft)),
+        state=TaskState(state),
+        submitted_at=submitted_at,
+        pointer=pointer,
+        started_at=started_at,
+        ended_at=ended_at,
+        reason=StopReason(reason) if reason else None,
+        error_class=error_class,
+        sentence=sentence,
+        next_steps=tuple(tuple(step) for step in json.loads(next_steps)),
+        until=until,
+        why=why,
+        waits_for=waits_for,
+        counters=counters_from_json(json.loads(counters)),
+        lease=Lease(id_, lease_owner, epoch, lease_expires) if lease_owner else None,
+        doing=doing,
+        system=system,
+        pause_asked=bool(pause_asked),
+        recoveries=recoveries,
+        cancel_asked=bool(cancel_asked),
+    )
+
+
+# --- sessions and journal -------------------------------------------------------------------------------------------
+
+
+def node_from(row: Row) -> Node:
+    """A node from id, parent, kind, payload, at."""
+    id_, parent, kind, payload, at = row[:5]
+    return Node(id_, parent, NodeKind(kind), json.loads(payload), at)
+
+
+def effect_from(row: Row) -> Effect:
+    """An effect from the columns of the query `effects`."""
+    id_, kind, node, call_id, name, effect_class, state, key, arguments, result, attempt, at = row
+    return Effect(
+        id=id_,
+        kind=kind,
+        node=node,
+        call_id=call_id,
+        name=name,
+        effect_class=EffectClass(effect_class),
+        state=EffectState(state),
+        key=key,
+        arguments=json.loads(arguments) if arguments is not None else None,
+        result=json.loads(result) if result is not None else None,
+        attempt=attempt,
+        at=at,
+    )
+
+
+def effect_params(effect: Effect) -> dict[str, Any]:
+    """The parameters of `plan_effect`, without the task."""
+    return {
+        "id": plain(effect.id),
+        "kind": effect.kind,
+        "node": effect.node,
+        "call_id": plain(effect.call_id),
+        "name": plain(effect.name),
+        "effect_class": effect.effect_class.value,
+        "state": effect.state.value,
+        "key": effect.key,
+        "arguments": encode(effect.arguments) if effect.arguments is not None else None,
+        "result": encode(effect.result) if effect.result is not None else None,
+        "attempt": effect.attempt,
+        "at": effect.at,
+    }
+
+
+def decision_to_json(decision: Decision) -> dict[str, Any]:
+    """The stored form of a decision; `do` is the remedy's word in policies."""
+    remedy = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(decision.remedy).__name__).lower()
+    return {
+        "do": remedy,
+        "remedy": asdict(decision.remedy),
+        "error_class": decision.error_class,
+        "rule": asdict(decision.rule),
+        "evidence": dict(decision.evidence),
+        "alternatives": list(decision.alternatives),
+        "tried": [asdict(handed_up) for handed_up in decision.tried],
+    }
+
+
+def decision_from(row: Row) -> StoredDecision:
+    """A decision from at, task, node, call_id, decision."""
+    at, task, node, call_id, decision = row
+    return StoredDecision(at, task, node, call_id, json.loads(decision))
+
+
+def event_from(row: Row) -> StoredEvent:
+    """An event from seq, at, task, node, type, data, revision."""
+    seq, at, task, node, type_, text, revision = row
+    data = json.loads(text)
+    return StoredEvent(seq, at, task, node, type_, data, revision, str(data.get("trace", "")))
+
+
+def message_from(row: Row) -> PersonMessage:
+    """A person's word from id, text, at."""
+    return PersonMessage(*row)
+
+
+def question_from(row: Row) -> Question:
+    """A question from the columns of the fragment `question_columns`."""
+    id_, task, kind, node, call_id, sentence, choices, asked_at, until, choice, say, answered_by, data = row
+    return Question(
+        id=id_,
+        task=task,
+        kind=kind,
+        node=node,
+        call_id=call_id,
+        sentence=sentence,
+        choices=tuple(json.loads(choices)),
+        asked_at=asked_at,
+        until=until,
+        choice=choice,
+        say=say,
+        answered_by=answered_by,
+        data=json.loads(data),
+    )

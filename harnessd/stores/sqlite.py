@@ -1,0 +1,298 @@
+"""SQLite: the default dialect: one writing connection, readers that cannot write, one hop to the thread for a batch."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+import aiosqlite
+
+from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, StoreLost
+from harnessd.stores import files
+from harnessd.stores.batch import Answer, BatchRunner, CommitUnknown, Crashpoint, Unwritten, execute
+from harnessd.stores.database import Batch, Opened, Rows, Statement, Unit, chain_hash, queries
+from harnessd.stores.owner import (
+    AckedMark,
+    Identities,
+    OwnerLock,
+    check_file_system,
+    check_identities,
+    identities,
+)
+
+Result = TypeVar("Result")
+
+READERS = 2  # one long read does not keep the short ones waiting
+BUSY_S = 5.0
+WAL_LIMIT_BYTES = 64 << 20
+OLDEST_SQLITE = (3, 35, 0)  # RETURNING (sqlite.org/lang_returning.html)
+
+
+class OneHopConnection(aiosqlite.Connection):
+    """aiosqlite awaits each statement; a batch must cross to the thread once.
+
+    `hop` uses the queue that every public call of aiosqlite 0.22.1 goes through: pinned, and held to it by
+    `tests/stores/test_one_hop.py`.
+    """
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        """Prepare the thread; awaiting the object starts it."""
+        super().__init__(connector, iter_chunk_size=64)
+        # A loop that died without closing must not keep the process alive.
+        self._thread.daemon = True
+
+    async def hop(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Run `work` on the connection's thread; nothing else runs there meanwhile."""
+        result: Result = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
+        return result
+
+
+class SqliteDatabase:
+    """One file, owned by one process."""
+
+    def __init__(self, path: Path, crashpoint: Crashpoint, pragmas: Sequence[str] = ()) -> None:
+        """Nothing is touched before `open`. `pragmas` are run on the writer last (tests limit the page count)."""
+        self.path = path
+        self._crashpoint = crashpoint
+        self._pragmas = tuple(pragmas)
+        self._lock: OwnerLock | None = None
+        self._mark: AckedMark | None = None
+        self._writer: OneHopConnection | None = None
+        self._readers: list[OneHopConnection] = []
+        self._next_reader = 0
+        self._runner: BatchRunner | None = None
+        self._store = ""
+        self._identities: Identities = ()
+
+    async def open(self, owner: str) -> Opened:
+        """See the port. Raises StoreLocked, StoreTooNew, StoreLost, HarnessError."""
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            raise HarnessError(
+                f"SQLite {sqlite3.sqlite_version} is too old.", remedy="Version 3.35 or newer is needed."
+            )
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise HarnessError(
+                f"The store's folder {self.path.parent} cannot be made: {error.strerror}.",
+                remedy="Set store.url to a folder this user can write in.",
+            ) from error
+        check_file_system(self.path.parent)
+        self._lock = OwnerLock(self.path)
+        try:
+            return await self._open_locked(owner)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _open_locked(self, owner: str) -> Opened:
+        assert self._lock is not None  # noqa: S101 - set by open
+        self._mark = AckedMark(self.path)
+        acked = self._mark.read()
+        if acked is not None and not self.path.exists():
+            raise lost_acknowledged(self.path, acked[1], 0)
+        files.create_private(self.path)
+        self._writer = await self._connect_writer()
+        epoch, commit, newest_event = await self._writer.hop(lambda connection: self._make_ours(connection, owner))
+        self._lock.sign(owner)
+        self._mark.write(self._store, commit)
+        self._identities = identities(self.path)
+        self._runner = BatchRunner(self.path, queries(), epoch, self._crashpoint)
+        self._readers = [await self._connect_reader() for _ in range(READERS)]
+        return Opened(epoch, newest_event)
+
+    def _make_ours(self, connection: sqlite3.Connection, owner: str) -> tuple[int, int, int]:
+        assert self._mark is not None  # noqa: S101 - set by open
+        acked = self._mark.read()
+        try:
+            found = files.examine(connection, self.path)
+            if acked is not None and (acked[0] != found.store or acked[1] > found.commits):
+                raise lost_acknowledged(self.path, acked[1], found.commits if acked[0] == found.store else 0)
+            files.migrate(connection, found, self._crashpoint)
+            self._store = files.examine(connection, self.path).store
+            return take_ownership(connection, owner)
+        except sqlite3.Error as error:
+            raise cannot_open(self.path, error) from error
+
+    async def commit(self, units: Sequence[Unit]) -> Batch:
+        """See the port."""
+        writer = self._writing()
+        try:
+            answers, newest_event = await writer.hop(lambda connection: self._run(connection, units))
+        except Unwritten as unwritten:
+            raise unwritten.error from unwritten
+        except CommitUnknown as unknown:
+            return await self._settle(unknown)
+        return Batch(answers, newest_event)
+
+    def _run(self, connection: sqlite3.Connection, units: Sequence[Unit]) -> tuple[list[Answer], int]:
+        assert self._runner is not None  # noqa: S101 - set by open
+        check_identities(self.path, self._identities)
+        answers, commit, newest_event = self._runner.run(connection, units)
+        # Once more behind the commit: what went into an unlinked file must not be acknowledged.
+        check_identities(self.path, self._identities)
+        self._remember(commit)
+        return answers, newest_event
+
+    def _remember(self, commit: int) -> None:
+        if self._mark is not None:
+            self._mark.write(self._store, commit, time.monotonic())
+
+    async def _settle(self, unknown: CommitUnknown) -> Batch:
+        """An error from COMMIT means unknown, not no: reopen, make durable what is there, look, then answer."""
+        assert self._runner is not None  # noqa: S101 - set by open
+        error = self._runner.explain(unknown.cause)
+        try:
+            await self._drop_writer()
+            self._writer = await self._connect_writer()
+            commits = await self._writer.hop(committed_after_sync)
+            self._identities = identities(self.path)
+        except (sqlite3.Error, HarnessError, OSError) as again:
+            raise OutcomeUnknown(
+                f"The store {self.path} failed while writing ({unknown.cause}) and cannot be looked at ({again}).",
+                remedy="Check the disk and start the daemon again: it settles what was under way.",
+            ) from unknown
+        if commits >= unknown.commit:
+            self._remember(unknown.commit)
+            return Batch(unknown.answers, unknown.newest_event)
+        raise error if isinstance(error, StorageFull) else StoreLost(error.sentence, remedy=error.remedy)
+
+    async def fetch(self, reads: Sequence[Statement]) -> list[Rows]:
+        """See the port."""
+        if not self._readers:
+            raise HarnessError("The store is closed.")
+        self._next_reader = (self._next_reader + 1) % len(self._readers)
+        try:
+            return await self._readers[self._next_reader].hop(lambda connection: read(connection, reads))
+        except sqlite3.Error as error:
+            assert self._runner is not None  # noqa: S101 - there are readers
+            raise self._runner.explain(error) from error
+
+    async def backup(self, path: str) -> None:
+        """See the port. Raises HarnessError where the copy cannot be written."""
+        await self._writing().hop(
+            lambda connection: files.copy_out(connection, self.path, Path(path), self._crashpoint)
+        )
+
+    async def close(self) -> None:
+        """Readers first: whoever closes last folds the log into the database, and a reader may not write."""
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            await reader.close()
+        if self._writer is not None and self._runner is not None:
+            with suppress(sqlite3.Error):  # the log stays as it is and is read at the next start
+                await self._writer.hop(self._fold_log)
+        await self._drop_writer()
+        self._runner = None
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _fold_log(self, connection: sqlite3.Connection) -> None:
+        check = identities(self.path)
+        if check != self._identities:
+            return  # not our file any more: leave it alone
+        self._crashpoint("J26-before")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._crashpoint("J26-after")
+
+    def _writing(self) -> OneHopConnection:
+        if self._writer is None:
+            raise HarnessError("The store is closed.")
+        return self._writer
+
+    async def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
+
+    async def _connect_writer(self) -> OneHopConnection:
+        pragmas = (
+            "PRAGMA journal_mode = WAL",
+            "PRAGMA synchronous = FULL",
+            f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}",
+            "PRAGMA temp_store = MEMORY",
+            *self._pragmas,
+        )
+        return await self._connect(f"file:{quote(str(self.path))}?mode=rw", pragmas)
+
+    async def _connect_reader(self) -> OneHopConnection:
+        return await self._connect(f"file:{quote(str(self.path))}?mode=ro", ("PRAGMA query_only = ON",))
+
+    async def _connect(self, uri: str, pragmas: Sequence[str]) -> OneHopConnection:
+        def connector() -> sqlite3.Connection:
+            connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S, cached_statements=256)
+            try:
+                connection.create_function("chain", 6, chain_hash, deterministic=True)
+                for pragma in pragmas:
+                    connection.execute(pragma).fetchall()
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+        try:
+            opened = OneHopConnection(connector)
+            await opened
+        except sqlite3.Error as error:
+            raise cannot_open(self.path, error) from error
+        return opened
+
+
+def take_ownership(connection: sqlite3.Connection, owner: str) -> tuple[int, int, int]:
+    """Raise the owner's epoch; give it, the number of this commit, and the newest event."""
+    connection.execute("BEGIN IMMEDIATE")
+    epoch, commit = connection.execute(queries()["take_ownership"], {"owner": owner}).fetchone()
+    newest_event = connection.execute(queries()["newest_event"]).fetchone()[0]
+    connection.execute("COMMIT")
+    return epoch, commit, newest_event
+
+
+def committed_after_sync(connection: sqlite3.Connection) -> int:
+    """How many commits are there, once they are in the database file itself.
+
+    After a failed sync the kernel may call pages clean that never reached the disk; only writing them once more,
+    into the database, and syncing that proves them durable.
+    """
+    busy, _, _ = connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+    if busy:
+        message = "the log could not be folded in"
+        raise sqlite3.OperationalError(message)
+    commits: int = connection.execute(queries()["meta"]).fetchone()[2]
+    return commits
+
+
+def read(connection: sqlite3.Connection, reads: Sequence[Statement]) -> list[Rows]:
+    """Answer all reads from one snapshot."""
+    cursor = connection.cursor()
+    cursor.execute("BEGIN")
+    try:
+        return [execute(cursor, queries()[statement.name], statement)[0] for statement in reads]
+    finally:
+        cursor.execute("ROLLBACK")
+
+
+def lost_acknowledged(path: Path, acked: int, found: int) -> StoreLost:
+    """The alarm for silent loss."""
+    return StoreLost(
+        f"The store {path} has lost work it had acknowledged: it stands at commit {found}, {acked} were answered.",
+        remedy="Put the right file back; or run `harnessd restore FILE` with a backup, which accepts the loss.",
+    )
+
+
+def cannot_open(path: Path, error: sqlite3.Error) -> HarnessError:
+    """Our words for a file that SQLite does not take."""
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreLost(
+            f"{path} is not a sound database: {error}.", remedy="Run `harnessd restore FILE` with a backup."
+        )
+    return HarnessError(f"The store {path} cannot be opened: {error}.", remedy="Check the folder's rights and space.")
