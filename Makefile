@@ -43,7 +43,7 @@ docs: $(DEV) ## write the generated parts of docs/ again
 	@$(BIN)/python docs/generate.py
 
 bench: $(BENCH) ## the performance gates, each beside its control, in one run (ARGS="steps queue")
-	@$(BVENV)/bin/python benchmarks/run.py $(ARGS)
+	@$(BVENV)/bin/python -m benchmarks.run $(ARGS)
 
 crash-sweep: $(DEV) ## kill -9 the daemon at seeded moments, 200 times, and check the books
 	@$(BIN)/python benchmarks/crash_sweep.py --runs 200 $(ARGS)

@@ -1,0 +1,49 @@
+"""The performance gates, each beside its control in one run: `make bench`, or `make bench ARGS="steps tasks"`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from importlib import import_module
+
+from benchmarks.gate import Gate, table
+
+BENCHES = {
+    "steps": "durable steps beside raw SQLite and LangGraph: speed, slow disk, syncs, long histories",
+    "tasks": "the queue beside huey: speed, CPU, start after a silence",
+    "status": "`harnessctl status` beside `python -c pass`",
+    "idle": "a daemon with nothing to do: wake-ups and memory",
+}
+
+
+def main() -> int:
+    """Run what is asked for; exit status 1 if a gate was missed."""
+    about = "\n".join(f"  {name:<8} {what}" for name, what in BENCHES.items())
+    parser = argparse.ArgumentParser(
+        prog="benchmarks", epilog=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("bench", nargs="*", metavar="BENCH", help=f"some of: {', '.join(BENCHES)}; default all")
+    wanted = parser.parse_args().bench or list(BENCHES)
+    if unknown := set(wanted) - set(BENCHES):
+        parser.error(f"no such bench: {', '.join(sorted(unknown))}")
+    print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    gates: list[Gate] = []
+    for name in wanted:
+        began = time.monotonic()
+        print(f"{name}: {BENCHES[name]} ...", flush=True)
+        gates += import_module(f"benchmarks.{name}").gates()
+        print(f"  took {time.monotonic() - began:.0f} s, load now {os.getloadavg()[0]:.1f}", flush=True)
+    print()
+    print(table(gates))
+    missed = [gate.name for gate in gates if not gate.kept]
+    print(
+        f"\n{len(gates) - len(missed)} of {len(gates)} gates kept"
+        + (f"; missed: {', '.join(missed)}" if missed else "")
+    )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
