@@ -136,6 +136,8 @@ def text_for(key: str, transcript: Transcript) -> str:
             return transcript.user_text
         case "system_matches":
             return transcript.system
+        case "last_call_matches":
+            return "\n".join(f"{call.tool} {json.dumps(call.arguments)}" for call in transcript.last_calls)
         case _:
             return transcript.everything
 

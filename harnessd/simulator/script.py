@@ -17,9 +17,9 @@ from harnessd.simulator.values import ScriptError, one_of_keys, seconds_of
 
 WHEN_KEYS = (
     *("first", "last_tool", "last_text_matches", "matches", "shown_matches", "user_matches", "system_matches"),
-    *("results", "turn", "tool_failed", "offered", "no_tools", "equal", "differ"),
+    *("last_call_matches", "results", "turn", "tool_failed", "offered", "no_tools", "equal", "differ"),
 )
-PATTERN_KEYS = ("last_text_matches", "matches", "shown_matches", "user_matches", "system_matches")
+PATTERN_KEYS = tuple(key for key in WHEN_KEYS if key.endswith("matches"))
 TURN_KEYS = ("name", "when", "captures", "say", "think", "call", "finish", "delay", "pace", "usage")
 CALL_KEYS = ("tool", "args", "raw_args")
 SCRIPT_KEYS = (
