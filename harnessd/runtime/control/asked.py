@@ -91,12 +91,11 @@ def fits_question(row: Mapping[str, Any], query: Query) -> bool:
 
 
 def choice(body: Mapping[str, Any], question: Question) -> tuple[str, str]:
-    """The choice and the word of an answer. `stop` is a choice for every question."""
+    """The choice and the word of an answer."""
     chosen, say = body.get("choice"), body.get("say", "")
-    possible = tuple(dict.fromkeys((*question.choices, "stop")))
-    if chosen not in possible:
+    if chosen not in question.choices:
         message = f"{question.id} cannot be answered with {chosen!r}."
-        raise Bad("invalid", message, f"Choose one of: {', '.join(possible)}.")
+        raise Bad("invalid", message, f"Choose one of: {', '.join(question.choices)}.")
     if not isinstance(say, str):
         raise Bad("invalid", "say is not a text.", 'Send {"say": "..."}.')
     return str(chosen), say

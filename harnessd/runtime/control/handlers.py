@@ -37,7 +37,7 @@ class Handlers:
     async def status(self, _: Request) -> Response:
         now = self._clock.now()
         counts = dict(await self._store.counts())
-        ended = await self._store.list(TaskFilter((TaskState.STOPPED, TaskState.COMPLETED), since=now - _DAY_S))
+        ended = await self._store.list(TaskFilter((TaskState.STOPPED, TaskState.COMPLETED), since=now - 7 * _DAY_S))
         running = await self._store.list(TaskFilter((TaskState.RUNNING,), limit=_RUNNING_SHOWN))
         waiting = await self._store.questions()
         last_day = Counter(str(task.reason) for task in ended if task.reason and (task.ended_at or 0) > now - _DAY_S)
@@ -148,15 +148,14 @@ class Handlers:
         body = await read_object(request)
         dry = asked.Query(request.query_params).flag("dry_run")
         wanted = request.path_params["question"]
-        question = next((one for one in await self._store.questions() if one.id == wanted), None)
-        if question is None:
-            hint = "It may be answered already; see: harnessctl inbox"
-            raise Bad("not_found", f"No question {wanted} waits for an answer.", hint)
+        question = await self._waiting(wanted)
         choice, say = asked.choice(body, question)
         if dry:
             task = await self._task(question.task)
             return Json(show.show_task(task) | {"id": wanted, "choice": choice, "dry_run": True})
-        task = accept(await self._store.answer(wanted, choice, say, self._clock.now(), _by(request)))
+        task = accept(
+            await self._store.answer(f"{question.task}/{question.id}", choice, say, self._clock.now(), _by(request))
+        )
         self._live.wake()
         return Json(show.show_task(task) | {"id": wanted, "choice": choice})
 
@@ -179,6 +178,17 @@ class Handlers:
         if not prefix.isalnum() or len(prefix) > 64:
             raise Bad("not_found", f"{prefix!r} is not a task id.", "See: harnessctl list")
         return accept(await self._store.find(prefix))
+
+    async def _waiting(self, wanted: str) -> Question:
+        """The open question of an id, or of `TASK/ID` where two tasks use the same id."""
+        fitting = [one for one in await self._store.questions() if wanted in (one.id, f"{one.task}/{one.id}")]
+        if len(fitting) > 1:
+            names = ", ".join(f"{one.task}/{one.id}" for one in fitting)
+            raise Bad("ambiguous", f"{wanted} could be {names}.", "Write the task before the question.")
+        if not fitting:
+            hint = "It may be answered already; see: harnessctl inbox"
+            raise Bad("not_found", f"No question {wanted} waits for an answer.", hint)
+        return fitting[0]
 
     async def _question(self, question: Question) -> dict[str, Any]:
         task = await self._store.find(question.task)

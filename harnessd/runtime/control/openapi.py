@@ -74,7 +74,7 @@ def document(routes: Sequence[RouteRow]) -> dict[str, Any]:
     """OpenAPI 3.1 of the control API."""
     paths: dict[str, dict[str, Any]] = {}
     for row in routes:
-        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row)
+        paths.setdefault(template(row.path), {})[row.method.lower()] = _operation(row)
     return {
         "openapi": "3.1.0",
         "info": {"title": "harnessd control API", "version": __version__},
@@ -82,6 +82,11 @@ def document(routes: Sequence[RouteRow]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": SCHEMAS},
     }
+
+
+def template(path: str) -> str:
+    """The path as OpenAPI writes it: without the router's converters."""
+    return re.sub(r":\w+\}", "}", path)
 
 
 def _operation(row: RouteRow) -> dict[str, Any]:
@@ -94,7 +99,7 @@ def _operation(row: RouteRow) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": row.handler,
         "summary": row.about,
-        "parameters": [*_path_parameters(row.path), *(_query_parameter(one) for one in row.query)],
+        "parameters": [*_path_parameters(template(row.path)), *(_query_parameter(one) for one in row.query)],
         "responses": answers,
     }
     if row.body is not None:

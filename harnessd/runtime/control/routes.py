@@ -138,7 +138,7 @@ ROUTES: tuple[RouteRow, ...] = (
     RouteRow("GET", "/v1/inbox", "inbox", "What waits for a person, oldest first.", query=_INBOX, errors=(422,)),
     RouteRow(
         "POST",
-        "/v1/inbox/{question}",
+        "/v1/inbox/{question:path}",
         "answer",
         "A person's answer.",
         "Task",

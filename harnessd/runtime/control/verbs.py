@@ -52,21 +52,23 @@ class Verbs:
     async def _move(self, verb: Verb, task: Task, body: Mapping[str, Any], by: str, *, dry: bool) -> dict[str, Any]:
         asked = (verb is Verb.CANCEL and task.cancel_asked) or (verb is Verb.PAUSE and task.pause_asked)
         now_too = verb is Verb.PAUSE and body.get("now") is True
-        if task.state in _ALREADY[verb] or (asked and not now_too):
+        # A pause that was asked for and not yet obeyed can be taken back.
+        back = verb is Verb.RESUME and task.state is TaskState.RUNNING and task.pause_asked
+        if (task.state in _ALREADY[verb] and not back) or (asked and not now_too):
             return _answer(task, verb.value, already=True, dry=dry)
-        if after(task.state, verb) is None:
+        if after(task.state, verb) is None and not back:
             hint = _HINTS.get((verb, task.state), "").format(task=task.id)
             raise Bad("refused", f"{task.id} is {_state(task)}: it cannot {verb.value}.", hint)
         changes = self._changes(task, body) if verb in (Verb.RESUME, Verb.RETRY) else {}
+        say = _text(body, "say")
         if verb is Verb.RESUME:
             self._would_end_again(task, changes)
         if dry:
             return _answer(task, verb.value, already=False, dry=True)
         if changes:
             accept(await self._store.change(task.id, self._clock.now(), by, changes))
-        if say := _text(body, "say"):
-            accept(await self._store.send(task.id, say, self._clock.now(), by))
-        moved = accept(await self._store.apply(task.id, verb, self._clock.now(), by))
+        facts = {"say": say} if say else {}
+        moved = accept(await self._store.apply(task.id, verb, self._clock.now(), by, **facts))
         self._tell(verb, task, now_too=now_too)
         return _answer(moved, verb.value, already=False, dry=False)
 

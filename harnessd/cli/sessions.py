@@ -1,0 +1,214 @@
+"""Sessions: the events of a task, its tree of nodes, and one node in full."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from harnessd.cli import render
+from harnessd.cli.client import INTERRUPTED, NOT_FOUND, Client, Problem, task_path
+from harnessd.cli.options import connect, connection, json_option, task_argument
+
+_RESULT_MARK = {True: "failed", False: "ok"}
+
+
+@click.command()
+@task_argument
+@click.option("--follow", is_flag=True, help="Go on with what comes until the task ends or waits for a person.")
+@click.option("--event", "types", multiple=True, metavar="TYPE", help="Only events of this type; several with commas.")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events behind this number.")
+@json_option
+@connection
+@click.pass_context
+def logs(ctx: click.Context, task: str, follow: bool, types: tuple[str, ...], after: int, as_json: bool) -> int:
+    """The events of a task, one line each. With --json one object a line."""
+    client = connect(ctx)
+    found = client.get(task_path(task))["task"]
+    query: list[tuple[str, object]] = [("task", found), ("after", after)]
+    query += [("follow", 1), ("until_end", 1)] if follow else []
+    wanted = frozenset(word for words in types for word in words.split(","))
+    try:
+        for frame in client.stream(query):
+            if frame.name in ("", "end", "bye") or (wanted and frame.name not in wanted):
+                continue
+            render.out_json(frame.data, line=True) if as_json else render.out(event_line(frame.data))
+    except KeyboardInterrupt:
+        render.note(f"Detached. Go on: harnessctl logs {found} --follow · the task is not touched.")
+        return INTERRUPTED
+    return 0
+
+
+@click.command()
+@task_argument
+@json_option
+@connection
+@click.pass_context
+def tree(ctx: click.Context, task: str, as_json: bool) -> int:
+    """The session tree: every branch, checkpoints, and the pointer, oldest first."""
+    found = connect(ctx).get(task_path(task, "nodes"))
+    if as_json:
+        render.out_json(found)
+        return 0
+    nodes = {node["node"]: node for node in found["nodes"]}
+    children = _children(found["nodes"])
+    ends = sum(1 for name in nodes if not children.get(name))
+    branches = f"{ends} branches, " if ends > 1 else ""
+    pointer = f"pointer {found['pointer']}" if found["pointer"] else "nothing said yet"
+    title = render.one_line(found["title"])
+    render.out(f'{found["task"]}  {found["agent"]}  "{title}"   {branches}{pointer}, {found["cost_usd"]:.2f} USD')
+    here = _ancestors(nodes, found["pointer"])
+    lines = list(_branch(nodes, children, children.get(None, ()), here, ""))
+    render.out_lines(render.table([line[:4] for line in lines]))
+    if found["pointer"]:
+        render.out(f"●  {found['pointer']}")
+    render.out(f"legend: ● = pointer, | = left behind; harnessctl show {found['task']} NODE")
+    return 0
+
+
+@click.command()
+@task_argument
+@click.argument("node", required=False)
+@json_option
+@connection
+@click.pass_context
+def show(ctx: click.Context, task: str, node: str | None, as_json: bool) -> int:
+    """One node in full; without NODE the last thing the agent said."""
+    client = connect(ctx)
+    found = client.get(task_path(task, "nodes", node or _last_said(client, task)))
+    if as_json:
+        render.out_json(found)
+        return 0
+    head = [found["task"], found["node"], found["kind"], render.clock_time(found["at"])]
+    parent = f"after {found['parent']}" if found["parent"] else "the first"
+    render.out(render.one_line("  ".join([*head, parent])))
+    for block in found["payload"].get("blocks", ()):
+        render.out_lines(_block_lines(block))
+    facts = found["payload"].get("facts")
+    if facts:
+        render.out()
+        render.out_lines(render.table([[name, _short(value)] for name, value in facts.items()]))
+    return 0
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """One event as one safe line: `03:12:08  n14   decision  retry rate_limited ...`."""
+    node = render.pad(str(event["node"] or ""), 5)
+    head = f"{render.clock_time(event['at'])}  {node} {render.pad(event['type'], 14)}"
+    return f"{head} {render.one_line(_told(event['type'], event['data']))}".rstrip()
+
+
+def _told(kind: str, data: Mapping[str, Any]) -> str:
+    match kind:
+        case "assistant":
+            calls = ", ".join(call["name"] for call in data.get("calls", ()))
+            return _join(data.get("text"), f"calls {calls}" if calls else "")
+        case "tool_result":
+            return _join(_RESULT_MARK[bool(data.get("is_error"))], data.get("text"))
+        case "user" | "notice" | "compaction":
+            return str(data.get("text", ""))
+        case "model_call" | "tool_call":
+            again = f", try {data['attempt']}" if data.get("attempt", 1) > 1 else ""
+            return f"{data.get('name', '')}{again}"
+        case "decision":
+            return f"{data.get('do')}: {data.get('class')}   rule {data.get('rule')}   {data.get('where')}"
+        case "retry_wait":
+            wait = f"try {data.get('attempt')} of {data.get('of')} in {render.duration(data.get('after_s'))}"
+            return f"{data.get('class')}: {wait}"
+        case "task_stopped" | "task_completed" | "parked" | "paused" | "handed_back":
+            until = f"until {render.clock_time(data['until'])}" if data.get("until") else ""
+            by = f"by {data['by']}" if data.get("by") else ""
+            return _join(data.get("reason"), data.get("class"), data.get("sentence"), data.get("why"), until, by)
+        case _:
+            return "  ".join(
+                f"{name}={_short(value)}" for name, value in data.items() if value not in (None, "", [], {})
+            )
+
+
+def _join(*words: object) -> str:
+    return "  ".join(str(word) for word in words if word)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return render.to_json(value, line=True)
+
+
+def _last_said(client: Client, task: str) -> str:
+    found = client.get(task_path(task, "nodes"))
+    nodes = {node["node"]: node for node in found["nodes"]}
+    name: str | None = found["pointer"]
+    while name is not None and nodes[name]["kind"] != "assistant":
+        name = nodes[name]["parent"]
+    last = name or found["pointer"]
+    if last is None:
+        raise Problem(NOT_FOUND, f"{found['task']} has said nothing yet.", f"See: harnessctl status {found['task']}")
+    return str(last)
+
+
+def _block_lines(block: Mapping[str, Any]) -> Iterator[str]:
+    match block.get("type"):
+        case "text":
+            yield from render.visible(block["text"]).splitlines() or [""]
+        case "tool_use":
+            given = block.get("arguments")
+            words = render.to_json(given, line=True) if given is not None else str(block.get("raw", ""))
+            yield render.one_line(f"-> {block['name']} {words}   ({block['id']})")
+        case "tool_result":
+            yield render.one_line(f"<- {_RESULT_MARK[bool(block.get('is_error'))]}   ({block.get('tool_use_id')})")
+            yield from render.visible(block.get("text", "")).splitlines()
+        case other:
+            yield render.one_line(f"[{other} of {block.get('protocol', 'unknown')}, kept as it came]")
+
+
+def _children(nodes: Sequence[Mapping[str, Any]]) -> dict[str | None, list[str]]:
+    children: dict[str | None, list[str]] = {}
+    for node in nodes:
+        children.setdefault(node["parent"], []).append(node["node"])
+    return children
+
+
+def _ancestors(nodes: Mapping[str, Mapping[str, Any]], head: str | None) -> frozenset[str]:
+    seen: set[str] = set()
+    while head is not None and head in nodes and head not in seen:
+        seen.add(head)
+        head = nodes[head]["parent"]
+    return frozenset(seen)
+
+
+def _branch(
+    nodes: Mapping[str, Mapping[str, Any]],
+    children: Mapping[str | None, Sequence[str]],
+    tops: Sequence[str],
+    here: frozenset[str],
+    indent: str,
+) -> Iterator[list[str]]:
+    """Lines of the tree: a run of nodes goes straight down, each child of a fork is indented."""
+    for top in tops:
+        run: str | None = top
+        inner = f"{indent}  " if len(tops) > 1 else indent
+        first = True
+        while run is not None:
+            node = nodes[run]
+            mark = ("├ " if run in here else "│ ") if len(tops) > 1 and first else ""
+            left = "" if run in here else "left  "
+            name = f"{indent if first else inner}{mark}{run}"
+            when = time.strftime("%H:%M:%S", time.localtime(node["at"]))
+            yield [name, when, node["kind"], f"{left}{_node_words(node)}"]
+            below = children.get(run, ())
+            if len(below) > 1:
+                yield from _branch(nodes, children, below, here, inner)
+            run, first = (below[0] if len(below) == 1 else None), False
+
+
+def _node_words(node: Mapping[str, Any]) -> str:
+    calls = ", ".join(call["tool"] for call in node["calls"])
+    mark = f"   {node['checkpoint']}" if node.get("checkpoint") else ""
+    text = str(node["text"]).strip().split("\n", maxsplit=1)[0]
+    failed = "failed: " if node["is_error"] else ""
+    tool = f"{node['tool']} " if node.get("tool") and node["kind"] == "tool_result" else ""
+    words = _join(f"{tool}{failed}{text}".strip(), f"calls {calls}" if calls else "")
+    return f"{words}{mark}"

@@ -1,0 +1,130 @@
+"""Verbs on tasks: cancel, pause, resume, retry, send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from harnessd.cli import render
+from harnessd.cli.client import task_path
+from harnessd.cli.options import (
+    connect,
+    connection,
+    dry_run_option,
+    for_each,
+    json_option,
+    pairs,
+    task_argument,
+    tasks_argument,
+)
+
+_DONE = {
+    "cancel": ("stops", "cancelled", "would be cancelled"),
+    "pause": ("pauses at its step border", "paused", "would be paused"),
+    "resume": ("goes on", "goes on", "would go on"),
+    "retry": ("goes on in a new branch", "goes on in a new branch", "would go on in a new branch"),
+    "send": ("will read it at its next turn", "will read it at its next turn", "would read it at its next turn"),
+    "set": ("changed", "changed", "would be changed"),
+}
+
+
+@click.command()
+@tasks_argument
+@dry_run_option
+@json_option
+@connection
+@click.pass_context
+def cancel(ctx: click.Context, tasks: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+    """Stop tasks. What they did and said is kept; `resume` goes on from there."""
+    return verb(ctx, "cancel", tasks, {}, dry_run=dry_run, as_json=as_json)
+
+
+@click.command()
+@tasks_argument
+@click.option("--now", is_flag=True, help="Cancel the call under way instead of waiting for the step border.")
+@dry_run_option
+@json_option
+@connection
+@click.pass_context
+def pause(ctx: click.Context, tasks: tuple[str, ...], now: bool, dry_run: bool, as_json: bool) -> int:
+    """Hold tasks at the next step border, without a worker, until `resume`."""
+    return verb(ctx, "pause", tasks, {"now": True} if now else {}, dry_run=dry_run, as_json=as_json)
+
+
+@click.command()
+@tasks_argument
+@click.option("--budget", "budgets", multiple=True, metavar="NAME=N", help="A new limit (150), or more of it (+60).")
+@click.option("--model", help="Alias of the model to go on with.")
+@click.option("--say", help="A word to the agent at its next turn.")
+@dry_run_option
+@json_option
+@connection
+@click.pass_context
+def resume(ctx: click.Context, /, tasks: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> int:
+    """Go on from the pointer, from any end but `completed`. Budgets are not reset."""
+    body = _given(budget=pairs("--budget", given["budgets"]), model=given["model"], say=given["say"])
+    return verb(ctx, "resume", tasks, body, dry_run=dry_run, as_json=as_json)
+
+
+@click.command()
+@tasks_argument
+@click.option("--model", help="Alias of the model to try with.")
+@click.option("--policy", "policies", multiple=True, metavar="KIND=NAME", help="A policy of this kind, for this task.")
+@click.option("--say", help="A word to the agent at its next turn.")
+@dry_run_option
+@json_option
+@connection
+@click.pass_context
+def retry(ctx: click.Context, /, tasks: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> int:
+    """Go on in a new branch before the failed turn. Budgets are not reset."""
+    body = _given(policies=pairs("--policy", given["policies"]), model=given["model"], say=given["say"])
+    return verb(ctx, "retry", tasks, body, dry_run=dry_run, as_json=as_json)
+
+
+@click.command()
+@task_argument
+@click.argument("text")
+@dry_run_option
+@json_option
+@connection
+@click.pass_context
+def send(ctx: click.Context, task: str, text: str, dry_run: bool, as_json: bool) -> int:
+    """Add a user message at the next turn border."""
+    return verb(ctx, "send", (task,), {"text": text}, dry_run=dry_run, as_json=as_json)
+
+
+def verb(  # noqa: PLR0913 - what every verb needs
+    ctx: click.Context,
+    name: str,
+    tasks: Sequence[str],
+    body: Mapping[str, Any],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    say: Callable[[Mapping[str, Any]], str] | None = None,
+) -> int:
+    """Perform a verb on each task and say what became of it, one line each."""
+    client = connect(ctx)
+
+    def act(task: str) -> dict[str, Any]:
+        return client.post(task_path(task, name), body, dry_run=dry_run)
+
+    return for_each(tasks, act, say or did, as_json=as_json)
+
+
+def did(answer: Mapping[str, Any]) -> str:
+    """`8k41d2  cancelled`: what a verb did, in one line."""
+    running, done, would = _DONE[answer["did"]]
+    state, task = answer["state"], answer["task"]
+    if answer["already"]:
+        asked = answer["cancel_asked"] or answer["pause_asked"]
+        return f"{task}  {'asked to already' if asked and state == 'running' else f'already {state}'}"
+    if answer.get("dry_run"):
+        return f"{task}  {would}; nothing was changed"
+    return f"{task}  {running if state == 'running' else done}  {render.one_line(answer['title'])}"
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}

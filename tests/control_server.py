@@ -1,0 +1,193 @@
+"""A control server over a real Unix socket and a real store, in a thread of its own, for tests of API and client.
+
+`FakeDaemon` stands for the running daemon: the world's edge of the control API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harnessd.domain.ports import Refused
+from harnessd.domain.task import TaskDraft
+from harnessd.runtime.control import Told, listen, serve
+from harnessd.runtime.drafts import Known, draft_from
+from harnessd.stores import SqlStore, open_store
+
+T = TypeVar("T")
+LIMITS: Mapping[str, float | None] = {"tool_calls": 90, "turns": 120, "tokens": 2_000_000, "cost_usd": 5.0}
+
+
+class Clock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+@dataclass
+class FakeDaemon:
+    """Behaves as `Live`: knows two agents, remembers what it was told."""
+
+    known: Known
+    woken: int = 0
+    told: list[tuple[str, Told]] = field(default_factory=list)
+    doing: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+    started_at: float = field(default_factory=time.time)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def tell(self, task: str, what: Told) -> None:
+        self.told.append((task, what))
+
+    def progress(self, task: str) -> Mapping[str, Any] | None:
+        return self.doing.get(task)
+
+    def status(self) -> Mapping[str, Any]:
+        return {
+            "version": "0.0.0",
+            "pid": os.getpid(),
+            "node": "a1",
+            "started_at": self.started_at,
+            "ready": True,
+            "workers": 32,
+            "running": 0,
+            "draining": False,
+            "warnings": self.warnings,
+            "policies": {"revision": 7, "since": self.started_at, "source": "files"},
+        }
+
+    def check_draft(self, body: Mapping[str, Any]) -> TaskDraft | Refused:
+        return draft_from(body, self.known)
+
+    def effective(self, draft: TaskDraft, task: str | None) -> Mapping[str, Any]:
+        return {
+            "limits": {**LIMITS, **draft.budget},
+            "model": draft.model or self.known.agents[draft.agent],
+            "policies": {
+                kind: {
+                    "name": draft.policies.get(kind, "default"),
+                    "why": "asked for" if kind in draft.policies else "",
+                }
+                for kind in ("retry", "budget")
+            },
+            "revision": 7,
+        }
+
+
+@dataclass
+class ControlServer:
+    """A running server. `do` runs a coroutine in its loop, where the store lives."""
+
+    socket: Path
+    workspace: Path
+    store: SqlStore
+    daemon: FakeDaemon
+    stop: asyncio.Event
+    loop: asyncio.AbstractEventLoop
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+
+    def cli(self, *words: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None) -> Ran:
+        """Run the real `harnessctl` as a process of its own."""
+        return harnessctl(*words, socket=self.socket, cwd=self.workspace, stdin=stdin, env=env)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished command."""
+
+    code: int
+    out: str
+    err: str
+
+
+def client_environment(socket: Path | None, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a client's process sees: nothing of ours but where to look."""
+    base = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8", "TZ": "UTC"}
+    place = {"HARNESSD_SOCKET": str(socket)} if socket else {}
+    return {**base, **place, **(env or {})}
+
+
+CLIENT = (sys.executable, "-c", "from harnessd.cli import harnessctl; harnessctl()")
+
+
+def harnessctl(
+    *words: str,
+    socket: Path | None,
+    cwd: Path,
+    stdin: str | bytes = "",
+    env: Mapping[str, str] | None = None,
+) -> Ran:
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    root = Path(__file__).resolve().parents[1]
+    environment = client_environment(socket, {"PYTHONPATH": str(root), **(env or {})})
+    done = subprocess.run(
+        [*CLIENT, *words], input=given, capture_output=True, cwd=cwd, env=environment, timeout=30, check=False
+    )
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@contextmanager
+def control_server(**known: Any) -> Iterator[ControlServer]:
+    """A server in a short folder of its own (a socket path holds 107 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="hd-") as place:
+        folder = Path(place).resolve()
+        workspace = folder / "ws"
+        workspace.mkdir()
+        defaults: dict[str, Any] = {
+            "agents": {"coder": "primary", "crawler": "second"},
+            "models": ("primary", "second"),
+            "default_agent": "coder",
+            "policies": {"retry": ("default", "strict"), "budget": ("default", "long")},
+            "protected": (folder / "state", folder / "run"),
+        }
+        daemon = FakeDaemon(Known(**{**defaults, **known}))
+        ready: list[ControlServer] = []
+        started = threading.Event()
+        thread = threading.Thread(
+            target=lambda: asyncio.run(_run(folder, workspace, daemon, ready.append, started)), daemon=True
+        )
+        thread.start()
+        assert started.wait(10)
+        server = ready[0]
+        try:
+            yield server
+        finally:
+            server.loop.call_soon_threadsafe(server.stop.set)
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+async def _run(
+    folder: Path,
+    workspace: Path,
+    daemon: FakeDaemon,
+    ready: Callable[[ControlServer], None],
+    started: threading.Event,
+) -> None:
+    store = open_store(folder / "state" / "harnessd.db")
+    await store.open("a1")
+    stop = asyncio.Event()
+    listener = listen(folder / "run" / "api.sock")
+    ready(ControlServer(listener.path, workspace, store, daemon, stop, asyncio.get_running_loop()))
+    try:
+        await serve(listener, store, daemon, stop, clock=Clock(), uid=os.geteuid(), started=started.set)
+    finally:
+        await store.close()
