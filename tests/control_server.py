@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harnessd.domain.ports import Refused
-from harnessd.domain.task import TaskDraft
+from harnessd.domain.ports import Refused, Submitted
+from harnessd.domain.record import ChangeTask, Record
+from harnessd.domain.task import Lease, TaskDraft, Verb
 from harnessd.runtime.control import Told, listen, serve
 from harnessd.runtime.drafts import Known, draft_from
 from harnessd.stores import SqlStore, open_store
@@ -103,6 +104,28 @@ class ControlServer:
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+
+    def submit(self, prompt: str = "Port the importer", **fields: Any) -> str:
+        """Queue a task without the API; gives its id."""
+        draft = TaskDraft(prompt=prompt, agent="coder", workspace=str(self.workspace), **fields)
+        submitted = self.do(self.store.submit(draft, time.time()))
+        assert isinstance(submitted, Submitted)
+        return submitted.task.id
+
+    def run(self, task: str) -> Lease:
+        """Lease a queued task, as a worker does."""
+        for claimed in self.do(self.store.claim("a1", 100, time.time(), 20.0)):
+            if claimed.id == task and claimed.lease:
+                return claimed.lease
+        raise AssertionError(task)
+
+    def record(self, lease: Lease, *records: Record) -> None:
+        """Commit one unit of work of a running task."""
+        self.do(self.store.record(lease, records, time.time(), 7))
+
+    def end(self, task: str, verb: Verb = Verb.COMPLETE, **change: Any) -> None:
+        """Lease a task and end it at once."""
+        self.record(self.run(task), ChangeTask(verb, **change))
 
     def cli(self, *words: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None) -> Ran:
         """Run the real `harnessctl` as a process of its own."""

@@ -78,6 +78,7 @@ def application(store: Store, live: Live, stop: asyncio.Event, *, clock: Clock, 
         for row in ROUTES
     ]
     inner = Starlette(routes=routes, exception_handlers={404: refuse_path, 405: refuse_method})
+    inner.router.redirect_slashes = False  # an answer is JSON or nothing
     told: dict[str, float] = {}
 
     async def refused(who: str, why: str) -> None:

@@ -30,7 +30,16 @@ _HINTS: Mapping[tuple[Verb, TaskState], str] = {
     (Verb.RETRY, TaskState.PARKED): "Go on with: harnessctl resume {task}",
     (Verb.RETRY, TaskState.WAITING): "Answer it: harnessctl inbox --task {task}",
 }
-NAMES = ("cancel", "pause", "resume", "retry", "send", "set")
+_CHANGES = frozenset({"budget", "labels", "policies", "model", "priority", "pin_policies"})
+# Verb -> the fields its body may hold.
+NAMES: Mapping[str, frozenset[str]] = {
+    "cancel": frozenset(),
+    "pause": frozenset({"now"}),
+    "resume": frozenset({"budget", "model", "say"}),
+    "retry": frozenset({"policies", "model", "say"}),
+    "send": frozenset({"text"}),
+    "set": _CHANGES,
+}
 
 
 class Verbs:
@@ -41,6 +50,9 @@ class Verbs:
 
     async def perform(self, name: str, task: Task, body: Mapping[str, Any], by: str, *, dry: bool) -> dict[str, Any]:
         """The answer's document: the task as it stands now, `already`, and `dry_run` if nothing was done."""
+        for field in body.keys() - NAMES[name]:
+            possible = ", ".join(sorted(NAMES[name])) or "none"
+            raise Bad("invalid", f'{name} knows no field "{field}".', f"There are: {possible}.")
         match name:
             case "send":
                 return await self._send(task, body, by, dry=dry)
