@@ -18,6 +18,7 @@ from harnessd.domain.messages import (
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
+    Usage,
 )
 from harnessd.domain.record import AskPerson, TakeMessage
 from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload, view
@@ -45,16 +46,31 @@ def turn(s: Situation) -> None:
     verdict = budget_policy.judge(s.rules.budget, s.used(), s.counters.warned)
     if verdict.exhausted is None:
         s.count(last_turn=False)
-    elif s.counters.last_turn or not s.rules.budget.last_turn:
+    elif _summing_up_is_owed(s):
+        pass  # its call failed, or was cut off by a restart, and is made again
+    elif s.counters.last_turn or not s.rules.budget.shape.last_turn:
         end_exhausted(s, verdict.exhausted)
         return
     else:
         s.count(last_turn=True)
         s.decide(_exhausted_decision(verdict.exhausted))
-        s.append(NodeKind.NOTICE, user_payload(LAST_TURN.format(sentence=verdict.exhausted.sentence)))
+        notice = user_payload(LAST_TURN.format(sentence=verdict.exhausted.sentence))
+        s.append(NodeKind.NOTICE, notice | {"facts": {"last_turn": True}})
     if s.path[-1].kind is NodeKind.ASSISTANT:
         s.append(NodeKind.NOTICE, user_payload(GO_ON))
     call_model(s)
+
+
+def _summing_up_is_owed(s: Situation) -> bool:
+    """The last turn was announced, and no answer stands behind the announcement yet."""
+    if not s.counters.last_turn:
+        return False
+    for node in reversed(s.path):
+        if node.kind is NodeKind.ASSISTANT:
+            return False
+        if node.payload.get("facts", {}).get("last_turn"):
+            return True
+    return False
 
 
 def call_model(s: Situation) -> None:
@@ -133,15 +149,14 @@ def failed(s: Situation, event: ModelFailed) -> None:
     """Decide about a failed attempt."""
     counters, failure = s.counters, event.failure
     s.settle(event.call, EffectState.FAILED, message=failure.message[:500], status=failure.status)
-    s.count(reserved_usd=0.0, tries=counters.tries + 1)
+    spend(s, failure.usage)
+    s.count(tries=counters.tries + 1)
     incident = incident_of(
         failure,
         Episode(
             task=s.brief.task,
             tries=s.counters.tries,
-            elapsed_s=s.at
-            - (counters.episode_at if counters.episode_at is not None else s.at)
-            - counters.episode_parked_s,
+            elapsed_s=max(0.0, s.at - _begun_at(s) - counters.episode_parked_s),
             parked_s=counters.episode_parked_s,
             luck=event.luck,
         ),
@@ -161,7 +176,7 @@ def failed(s: Situation, event: ModelFailed) -> None:
             why = f"{failure.dependency}: {incident.error_class.value}: {failure.message[:200]}"
             ending.park(s, s.at + for_s, why)
         case NeedsHuman(question):
-            ask = AskPerson(f"{s.brief.task}-{s.head}", "question", s.head or "", None, question, ("go-on", "stop"))
+            ask = AskPerson(question_id(s), "question", s.head or "", None, question, ("go-on", "stop"))
             ending.ask(s, ask)
         case Stop(reason):
             ending.end(s, results.stopped(s, reason, failure, incident.error_class))
@@ -170,6 +185,26 @@ def failed(s: Situation, event: ModelFailed) -> None:
             ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, failure, incident.error_class))
         case _ as never:
             assert_never(never)
+
+
+def _begun_at(s: Situation) -> float:
+    return s.counters.episode_at if s.counters.episode_at is not None else s.at
+
+
+def question_id(s: Situation) -> str:
+    """Id of a question about the task as a whole, asked where it stands."""
+    return f"{s.brief.task}-{s.head}"
+
+
+def spend(s: Situation, usage: Usage | None) -> None:
+    """What a call that gave no answer has used all the same; its reservation is given back."""
+    s.count(reserved_usd=0.0)
+    if usage is None:
+        return
+    model = s.brief.model
+    sent = usage.total - usage.output_tokens
+    cost = (sent * (model.input_usd or 0.0) + usage.output_tokens * (model.output_usd or 0.0)) / 1_000_000
+    s.count(tokens=s.counters.tokens + usage.total, cost_usd=s.counters.cost_usd + round(cost, 6))
 
 
 def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:

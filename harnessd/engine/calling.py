@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json, effect_key
+from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json
 from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent
 from harnessd.domain.ports import ToolLimits, ToolOutcome
-from harnessd.domain.session import NodeKind, assistant_message, notes_of
-from harnessd.engine import permitting, results
+from harnessd.domain.session import notes_of
+from harnessd.engine import keys, permitting, results
 from harnessd.engine.protocol import CallTool, RunState, ToolFailed, ToolReturned, Wait
 from harnessd.engine.situation import PendingCall, Situation, repeatable
 from harnessd.policy.tools import ToolSettings
-
-_KEYED = (EffectClass.IDEMPOTENT, EffectClass.IRREVERSIBLE)
 
 
 def advance(s: Situation) -> bool:
@@ -26,6 +24,7 @@ def advance(s: Situation) -> bool:
             return True
         if call.not_before > s.at:
             if not s.in_flight:
+                s.count(wait_until=call.not_before)
                 s.acts.append(Wait(call.not_before))
                 s.state = RunState.BACKOFF
             return True
@@ -41,8 +40,11 @@ def advance(s: Situation) -> bool:
 def returned(s: Situation, event: ToolReturned) -> None:
     """A tool's own answer becomes the result; outcome and result node are one unit of work."""
     call, outcome = _take(s, event.call), event.outcome
-    s.settle(event.call, EffectState.FAILED if outcome.is_error else EffectState.DONE, **_outcome_json(outcome))
     note = {} if outcome.note is None else {"note": outcome.note}
+    # The outcome of an act with a key is given again to whoever asks for the same act.
+    again = {"text": outcome.text, **note} if s.effects[event.call].key is not None else {}
+    state = EffectState.FAILED if outcome.is_error else EffectState.DONE
+    s.settle(event.call, state, **_outcome_json(outcome), **again)
     results.give(s, call, outcome.text, is_error=outcome.is_error, state="done", **note)
 
 
@@ -54,10 +56,9 @@ def failed(s: Situation, event: ToolFailed) -> None:
         _ended_early(s, call, effect, failure)
         return
     it = results.incident(s, call, failure, effect.effect_class, event.luck)
-    unknown = it.error_class is ErrorClass.OUTCOME_UNKNOWN
-    s.settle(effect.id, EffectState.UNKNOWN if unknown else EffectState.FAILED, message=failure.message[:500])
-    if unknown and effect.effect_class is EffectClass.IRREVERSIBLE:
-        call.effect = s.effects[effect.id]
+    _settle_failed(s, effect, failure, it.error_class)
+    if it.error_class is ErrorClass.OUTCOME_UNKNOWN and effect.effect_class is EffectClass.IRREVERSIBLE:
+        call.effect, call.tries = s.effects[effect.id], call.tries + 1
         permitting.ask_outcome(s, call, call.effect)
         return
     results.decide(s, call, it)
@@ -75,7 +76,7 @@ def take_up(s: Situation) -> None:
             call.effect, call.tries = None, call.tries + 1
             continue
         s.settle(effect.id, EffectState.UNKNOWN, message="interrupted by a restart")
-        call.effect = s.effects[effect.id]
+        call.effect, call.tries = s.effects[effect.id], call.tries + 1
         if effect.effect_class is EffectClass.REVERSIBLE:
             results.give(s, call, _interrupted(s, call, effect), is_error=True, state="unknown")
 
@@ -88,11 +89,18 @@ def _take(s: Situation, effect: str) -> PendingCall:
 
 
 def _ended_early(s: Situation, call: PendingCall, effect: Effect, failure: Failure) -> None:
-    known = effect.effect_class is EffectClass.READ_ONLY or not failure.effect_begun
-    s.settle(effect.id, EffectState.FAILED if known else EffectState.UNKNOWN, message=failure.message[:500])
+    known = _settle_failed(s, effect, failure, failure.hint)
     text = f"{call.use.name} was ended before it finished: {failure.message}"
+    text += "" if known else "\nIt had begun, and its outcome is unknown."
     text += f"\nOutput until then:\n{failure.output}" if failure.output else ""
-    results.give(s, call, text, is_error=True, state="cancelled")
+    results.give(s, call, text, is_error=True, state="cancelled" if known else "unknown")
+
+
+def _settle_failed(s: Situation, effect: Effect, failure: Failure, error_class: ErrorClass | None) -> bool:
+    """Settle a call that gave no answer. False where nobody can say what it did."""
+    unknown = results.may_have_acted(effect.effect_class, failure, error_class)
+    s.settle(effect.id, EffectState.UNKNOWN if unknown else EffectState.FAILED, message=failure.message[:500])
+    return not unknown
 
 
 def _interrupted(s: Situation, call: PendingCall, effect: Effect) -> str:
@@ -106,10 +114,7 @@ def _interrupted(s: Situation, call: PendingCall, effect: Effect) -> str:
 
 def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
     arguments = call.use.arguments or {}
-    key = None
-    if settings.effect in _KEYED:
-        # A second try of the same call keeps the first one's key.
-        key = effect_key(s.brief.task, call.name, arguments, _occurrence(s, call))
+    key = keys.key_of(s, call) if settings.effect in keys.KEYED else None
     if call.tries == 0:
         calls_of = {**s.counters.calls_of, call.use.name: s.counters.calls_of.get(call.use.name, 0) + 1}
         s.count(tool_calls=s.counters.tool_calls + 1, calls_of=calls_of)
@@ -117,7 +122,7 @@ def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
         Effect(
             id="",
             kind="tool",
-            node=permitting.asked_node(s),
+            node=s.asked_node,
             call_id=call.use.id,
             name=call.name,
             effect_class=settings.effect,
@@ -140,28 +145,8 @@ def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
         output_max=settings.output_max,
     )
     s.acts.append(CallTool(effect.id, call.use.id, call.use.name, arguments, limits, key=key, notes=notes_of(s.path)))
+    s.count(wait_until=None)
     s.state = RunState.TOOLS
-
-
-def _occurrence(s: Situation, call: PendingCall) -> int:
-    """1 + the equal calls done on this path + equal calls earlier in the same reply (the occurrence rule)."""
-    wanted = (call.use.name, canonical_json(dict(call.use.arguments or {})))
-    asked = permitting.asked_node(s)
-    done = {
-        block["tool_use_id"]
-        for node in s.path
-        if node.kind is NodeKind.TOOL_RESULT and node.payload.get("facts", {}).get("state") == "done"
-        for block in node.payload["blocks"]
-    }
-    equal = 1
-    for node in s.path:
-        if node.kind is not NodeKind.ASSISTANT:
-            continue
-        for place, use in enumerate(assistant_message(node).tool_uses):
-            if use.arguments is None or (use.name, canonical_json(dict(use.arguments))) != wanted:
-                continue
-            equal += (place < call.place) if node.id == asked else (use.id in done)
-    return equal
 
 
 def _outcome_json(outcome: ToolOutcome) -> dict[str, object]:

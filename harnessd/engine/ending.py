@@ -21,7 +21,10 @@ def end(s: Situation, ending: Ending) -> None:
         s.state = RunState.CANCELLING
         return
     for call in s.pending:
-        text, state = f"{call.use.name} was not started: {ending.not_started}.", "not_started"
+        why = ending.not_started.rstrip(".")
+        text, state = f"{call.use.name} was not started: {why}.", "not_started"
+        if call.tries:
+            text, state = f"{call.use.name} failed and was not tried again: {why}.", "failed"
         if call.effect is not None:
             text, state = f"{call.use.name} started, outcome unknown: it was cut off by a restart.", "unknown"
             if call.effect.state.open:
@@ -29,7 +32,8 @@ def end(s: Situation, ending: Ending) -> None:
         payload = result_payload(call.use.id, text, is_error=True, tool=call.use.name, state=state)
         s.append(NodeKind.TOOL_RESULT, payload)
     s.pending.clear()
-    s.count(reserved_usd=0.0, wait_until=None)
+    # Whoever resumes the task begins a new episode: what was wrong may have been put right meanwhile.
+    s.count(reserved_usd=0.0, wait_until=None, tries=0, episode_at=None, episode_parked_s=0.0)
     s.records.append(
         ChangeTask(
             verb=_VERBS.get(ending.reason, Verb.STOP),
@@ -52,6 +56,8 @@ def aborted(by: str) -> Ending:
 def step_down(s: Situation) -> None:
     """Hand the task back at its step border; open calls stay open and are planned again by whoever goes on."""
     paused = s.step_down is not None and s.step_down.why == "pause"
+    # Whoever goes on may do so much later, and the deadline of a call counts no time without a worker.
+    s.count(episode_at=None)
     s.records.append(ChangeTask(verb=Verb.PAUSE if paused else Verb.HAND_BACK, why="paused" if paused else "drained"))
     _hand_back(s, "paused" if paused else "drained")
 
@@ -69,11 +75,13 @@ def ask(s: Situation, question: AskPerson) -> None:
     """
     if s.in_flight:
         return
-    if question.id not in s.questions:
+    asked = s.questions.get(question.id)
+    if asked is None:
         s.records.append(question)
+    until = question.until if asked is None else asked.until
     waits_for = "approval" if question.kind == "approval" else "answer"
     s.records.append(
-        ChangeTask(verb=Verb.ASK, until=question.until, why=question.sentence, waits_for=waits_for)  # type: ignore[arg-type]
+        ChangeTask(verb=Verb.ASK, until=until, why=question.sentence, waits_for=waits_for)  # type: ignore[arg-type]
     )
     _hand_back(s, "waiting")
 

@@ -48,7 +48,7 @@ class Run:
         journal: JournalView | None = None,
         counters: Counters | None = None,
     ) -> Run:
-        """The run as it stood at its last durable step; go on with `receive(Resumed)`, or TaskLeased if it never ran."""
+        """The run at its last durable step; go on with `receive(Resumed)`, or with TaskLeased if it never ran."""
         return cls(situation_of(brief, path, journal or JournalView(), counters or Counters()))
 
     @property
@@ -75,18 +75,23 @@ class Run:
         allowed = TRANSITIONS[s.state].get(type(event))
         if allowed is None:
             raise IllegalEvent(f"{type(event).__name__} in state {s.state.value}")
-        if isinstance(event, (ModelReplied, ModelFailed, ToolReturned, ToolFailed)) and (
-            s.state is not RunState.OVER and event.call not in s.in_flight
-        ):
-            raise IllegalEvent(f"{type(event).__name__} for {event.call}, which is not in flight")
         if s.state is RunState.OVER:
             return ()
+        if isinstance(event, (ModelReplied, ModelFailed, ToolReturned, ToolFailed)):
+            self._expect(event)
         s.policies = policies
         s.pass_time(event.at)
         self._handle(event)
         if s.state not in allowed:
             raise IllegalEvent(f"{type(event).__name__} led to {s.state.value}, which the table does not allow")
         return s.take_commands()
+
+    def _expect(self, event: ModelReplied | ModelFailed | ToolReturned | ToolFailed) -> None:
+        in_flight = self._s.in_flight
+        if event.call not in in_flight:
+            raise IllegalEvent(f"{type(event).__name__} for {event.call}, which is not in flight")
+        if isinstance(event, (ModelReplied, ModelFailed)) != (in_flight[event.call] is None):
+            raise IllegalEvent(f"{type(event).__name__} for {event.call}, which is another kind of call")
 
     def _handle(self, event: Event) -> None:
         s = self._s
@@ -129,28 +134,34 @@ class Run:
                 s.count(cost_usd=s.counters.cost_usd + spent, reserved_usd=0.0)
         if s.ending is None:
             calling.take_up(s)
-        self._stopped_by_answer()
-        if s.state is RunState.OVER:
-            return
+            self._hear_answer()
         until = s.counters.wait_until
-        if until is not None and until > s.at and not s.pending and s.ending is None and s.step_down is None:
+        if until is not None and until > s.at and s.ending is None and s.step_down is None:
             s.acts.append(Wait(until))
             s.state = RunState.BACKOFF
             return
         self._go_on()
 
-    def _stopped_by_answer(self) -> None:
-        """A question about the task as a whole that a person answered with `stop`, at the node where it stands."""
-        question = self._s.questions.get(f"{self._s.brief.task}-{self._s.head}")
-        if question is not None and question.choice == "stop":
-            ending.end(self._s, Ending(StopReason.ABORTED, f"A person stopped it. {question.say}".strip()))
+    def _hear_answer(self) -> None:
+        """The answer to a question about the task as a whole, at the node where it stands.
+
+        It becomes a node, as every word of a person does: the head moves on, and the answer is not heard twice.
+        """
+        s = self._s
+        question = s.questions.get(asking.question_id(s))
+        if question is None or question.choice is None:
+            return
+        said = f" They say: {question.say}" if question.say else ""
+        s.append(NodeKind.NOTICE, user_payload(f"A person was asked how to go on, and chose {question.choice}.{said}"))
+        if question.choice == "stop":
+            s.ending = Ending(StopReason.ABORTED, f"A person stopped it. {question.say}".strip())
 
     def _model_failed(self, event: ModelFailed) -> None:
         s = self._s
         del s.in_flight[event.call]
         if event.failure.cancelled or s.ending is not None:
             s.settle(event.call, EffectState.FAILED, message=event.failure.message[:500])
-            s.count(reserved_usd=0.0)
+            asking.spend(s, event.failure.usage)
             self._go_on()
             return
         asking.failed(s, event)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.record import AskPerson, Question
-from harnessd.domain.session import NodeKind
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending, results
+from harnessd.engine import ending, keys, results
 from harnessd.engine.protocol import ToolFacts
 from harnessd.engine.situation import Ending, PendingCall, Situation
 from harnessd.policy import budget as budget_policy
@@ -31,7 +30,7 @@ def may_run(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings
     if why:
         results.give(s, call, f"{call.use.name} was not started: {why}", is_error=True, state="not_started")
         return False
-    if call.effect is not None and call.effect.state is EffectState.UNKNOWN and not _settled(s, call, call.effect):
+    if settings.effect in keys.KEYED and not _first_of_its_kind(s, call):
         return False
     return call.allowed or _permitted(s, call, settings)
 
@@ -46,18 +45,13 @@ def ask_outcome(s: Situation, call: PendingCall, effect: Effect) -> None:
     question = AskPerson(
         id=_outcome_id(s, call, effect),
         kind="outcome",
-        node=asked_node(s),
+        node=s.asked_node,
         call_id=call.use.id,
         sentence=sentence,
         choices=("done", "not-done", "stop"),
         data={"tool": call.name, "arguments": arguments, "key": effect.key, "effect": effect.id},
     )
     ending.ask(s, question)
-
-
-def asked_node(s: Situation) -> str:
-    """Id of the assistant node whose calls are open."""
-    return next(node.id for node in reversed(s.path) if node.kind is NodeKind.ASSISTANT)
 
 
 def _facts(s: Situation, call: PendingCall, effect: EffectClass | None) -> tools_policy.CallFacts:
@@ -118,6 +112,9 @@ def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSetti
             return False
         if question.choice == "allow":
             return True
+        if question.choice is None and s.rules.tools.shape.ask.do == "stop":
+            ending.end(s, Ending(StopReason.UNANSWERED, f"Nobody answered in time: {question.sentence}."))
+            return False
         said = f" They say: {question.say}" if question.say else ""
         message = f"a person did not allow it.{said}" if question.choice else "nobody answered the question in time"
     failure = Failure("tool", call.name, message, hint=ErrorClass.PERMISSION_DENIED)
@@ -127,7 +124,7 @@ def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSetti
 
 
 def _question_id(s: Situation, call: PendingCall) -> str:
-    return f"{s.brief.task}-{asked_node(s)}.{call.place + 1}"
+    return f"{s.brief.task}-{s.asked_node}.{call.place + 1}"
 
 
 def _outcome_id(s: Situation, call: PendingCall, effect: Effect) -> str:
@@ -140,17 +137,33 @@ def _out_of_time(question: Question, at: float) -> bool:
 
 def _approval(s: Situation, call: PendingCall, permission: tools_policy.Permission) -> AskPerson:
     arguments = canonical_json(dict(call.use.arguments or {}))
-    after_s = s.rules.tools.ask_after_s
+    after_s = s.rules.tools.shape.ask.after
     return AskPerson(
         id=_question_id(s, call),
         kind="approval",
-        node=asked_node(s),
+        node=s.asked_node,
         call_id=call.use.id,
         sentence=f"{call.use.name} {arguments[:400]} needs approval",
         choices=("allow", "deny"),
         until=None if after_s is None else s.at + after_s,
         data={"tool": call.name, "arguments": arguments, "rule": permission.rule.rule, "file": permission.rule.file},
     )
+
+
+def _first_of_its_kind(s: Situation, call: PendingCall) -> bool:
+    """Whether this act was not begun before; else its call has a result, or a person is asked (R3.13)."""
+    begun = call.effect if call.effect is not None else keys.twin_of(s, call)
+    if begun is None:
+        return True
+    if begun.state is EffectState.DONE:
+        stored = dict(begun.result or {})
+        text = str(stored.get("text") or f"{call.use.name} was done before; its outcome is not kept.")
+        note = {"note": stored["note"]} if "note" in stored else {}
+        results.give(s, call, text, is_error=False, state="done", **note)
+        return False
+    if begun.effect_class is not EffectClass.IRREVERSIBLE:
+        return True  # the same key again: its receiver knows it
+    return _settled(s, call, begun)
 
 
 def _settled(s: Situation, call: PendingCall, effect: Effect) -> bool:

@@ -62,10 +62,11 @@ def decide(s: Situation, call: PendingCall, it: Incident) -> None:
             s.say("needs_human", sentence=question)
             _observe(s, call, it)
         case Stop(reason):
-            call.effect = None
+            _observe(s, call, it)
             ending.end(s, stopped(s, reason, it.failure, it.error_class))
         case Park():
             # line 2 parks model calls only: this would be our bug.
+            _observe(s, call, it)
             ending.end(s, stopped(s, StopReason.INTERNAL_ERROR, it.failure, it.error_class))
         case _ as never:
             assert_never(never)
@@ -82,5 +83,14 @@ def stopped(s: Situation, reason: StopReason, failure: Failure, error_class: Err
 
 
 def _observe(s: Situation, call: PendingCall, it: Incident) -> None:
-    text = observation(call.use.name, it.failure, it.error_class)
-    give(s, call, text, is_error=True, state="failed", error_class=it.error_class.value)
+    unknown = it.effect_class is not None and may_have_acted(it.effect_class, it.failure, it.error_class)
+    text = observation(call.use.name, it.failure, it.error_class, begun=unknown)
+    state = "unknown" if unknown else "failed"
+    give(s, call, text, is_error=True, state=state, error_class=it.error_class.value)
+
+
+def may_have_acted(effect_class: EffectClass, failure: Failure, error_class: ErrorClass | None) -> bool:
+    """Nobody can say what a failed call did to the world."""
+    if effect_class is EffectClass.READ_ONLY:
+        return False
+    return failure.effect_begun or error_class is ErrorClass.OUTCOME_UNKNOWN

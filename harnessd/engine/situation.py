@@ -66,7 +66,7 @@ class Ending:
     sentence: str
     error_class: str | None = None
     next_steps: tuple[tuple[str, ...], ...] = ()
-    not_started: str = "the task was stopped before this call started"
+    not_started: str = "the task was stopped"
 
 
 @dataclass(slots=True)
@@ -97,6 +97,11 @@ class Situation:
     def head(self) -> str | None:
         """Id of the newest node of the path."""
         return self.path[-1].id if self.path else None
+
+    @property
+    def asked_node(self) -> str:
+        """Id of the newest assistant node: the one whose calls are open, while any are."""
+        return next(node.id for node in reversed(self.path) if node.kind is NodeKind.ASSISTANT)
 
     def count(self, **changes: Any) -> None:
         """Change counters."""
@@ -200,11 +205,13 @@ def _pending_calls(situation: Situation) -> list[PendingCall]:
         rows = [
             e for e in situation.effects.values() if e.node == asked.id and e.call_id == use.id and e.kind == "tool"
         ]
-        call = PendingCall(use, place, tries=sum(row.state is EffectState.FAILED for row in rows))
+        call = PendingCall(use, place, tries=sum(not row.state.open for row in rows))
         if rows:
             call.first_at = rows[0].at
-            # An unknown outcome stays with its call until a person settles it, over any number of restarts.
-            call.effect = rows[-1] if rows[-1].state.open or rows[-1].state is EffectState.UNKNOWN else None
+            # An unknown outcome stays with its call until a person settles it, over any number of restarts; one that
+            # may be repeated has been tried, and no more.
+            unknown = rows[-1].state is EffectState.UNKNOWN and not repeatable(rows[-1])
+            call.effect = rows[-1] if rows[-1].state.open or unknown else None
         pending.append(call)
     return pending
 
