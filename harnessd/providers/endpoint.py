@@ -25,7 +25,7 @@ class Endpoint:
     """
 
     alias: str
-    base_url: str
+    base_url: str = field(repr=False)
     model: str
     key: Callable[[], str | None] = field(repr=False)
     clients: Clients = field(repr=False)

@@ -9,13 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from harnessd.domain.failure import Failure
+from harnessd.domain.wait_hints import retry_after_s
 from harnessd.net import Redactor, TransportError
 from harnessd.providers.wire import count, load, part, whole_text, words
-
-
-def retry_after_s(*_: Any) -> float | None:  # PLACEHOLDER
-    return None
-
 
 MESSAGE_MAX = 2000  # characters: Failure's own bound
 _DEPTH = 4  # relays that wrap an error into the message of their own

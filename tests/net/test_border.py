@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from itertools import pairwise
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ from harnessd.net.border import border, translate
 def caused(outer: BaseException, *inner: BaseException) -> BaseException:
     """The outermost exception of a chain."""
     chain = [outer, *inner]
-    for effect, cause in zip(chain, chain[1:], strict=False):
+    for effect, cause in pairwise(chain):
         effect.__cause__ = cause
     return outer
 

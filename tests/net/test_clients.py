@@ -27,9 +27,12 @@ async def clients() -> AsyncIterator[Clients]:
 
 
 async def fetch(clients: Clients, url: str, clocks: CallClocks = FAST, limit: int = 1_000_000) -> tuple[int, bytes]:
-    async with CallTimer(clocks) as timer, clients.open(Outgoing("POST", url, {}, b"{}"), timer) as incoming:
-        async with aclosing(incoming.chunks(limit)) as chunks:
-            return incoming.status, b"".join([chunk async for chunk in chunks])
+    async with (
+        CallTimer(clocks) as timer,
+        clients.open(Outgoing("POST", url, {}, b"{}"), timer) as incoming,
+        aclosing(incoming.chunks(limit)) as chunks,
+    ):
+        return incoming.status, b"".join([chunk async for chunk in chunks])
 
 
 async def failure(clients: Clients, url: str, clocks: CallClocks = FAST) -> TransportError:

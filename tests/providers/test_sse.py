@@ -85,9 +85,13 @@ def test_bytes_that_are_no_text_are_an_error(bad: bytes) -> None:
 @pytest.mark.parametrize("endless", [b"data: " + b"x" * 100, b"data: xxxxxxxxx\n"])
 def test_an_event_has_a_bound(endless: bytes) -> None:
     parser = SseParser(event_max=1000)
-    with pytest.raises(SseError, match="larger than 1000"):
+
+    def feed() -> None:
         for _ in range(200):
             list(parser.feed(endless))
+
+    with pytest.raises(SseError, match="larger than 1000"):
+        feed()
 
 
 def test_many_small_events_are_no_large_one() -> None:
