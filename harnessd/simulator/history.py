@@ -39,6 +39,9 @@ class Histories:
             return []
         conversation = self.conversation(script, transcript)
         digests = tuple(message.digest for message in transcript.messages)
+        if not transcript.tools and conversation.shown:
+            # A last word without tools, or a summary: said beside the conversation, which goes on from where it was.
+            return forged(conversation, digests)
         found = [*frozen_parts(conversation, script, transcript), *forged(conversation, digests)]
         if conversation.shown:
             found += broken_prefix(conversation, script, transcript, digests)

@@ -5,27 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.simulated import ROOT, SimulatedService, running_simulator
+from tests.simulated import ROOT, SimulatedService
 from tests.simulator.asking import ask, tools
 
 NAMES = ("bash", "read_file", "write_file", "edit_file", "list_files", "search_files", "task_list")
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[SimulatedService]:
-    with running_simulator() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def fresh(service: SimulatedService) -> None:
-    service.reset_now()
 
 
 def use(tool: str, args: dict[str, Any], folder: Path) -> tuple[str, bool]:
