@@ -185,7 +185,9 @@ def control_server(**known: Any) -> Iterator[ControlServer]:
         ready: list[ControlServer] = []
         started = threading.Event()
         thread = threading.Thread(
-            target=lambda: asyncio.run(_run(folder, workspace, daemon, ready.append, started)), daemon=True
+            target=lambda: asyncio.run(_run(folder, workspace, daemon, ready.append, started)),
+            name="control",
+            daemon=True,
         )
         thread.start()
         assert started.wait(10)

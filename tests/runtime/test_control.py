@@ -261,7 +261,7 @@ def test_the_caller_is_written_down(server: ControlServer) -> None:
 
 def test_a_task_is_found_by_a_unique_prefix(server: ControlServer) -> None:
     first, second = server.submit(), server.submit("Other")
-    common = os.path.commonprefix([first, second])
+    common = os.path.commonprefix([first, second])  # noqa: RUF071 - ids, not paths
     assert ask(server, "GET", f"/v1/tasks/{first}")[1]["task"] == first
     assert code(ask(server, "GET", f"/v1/tasks/{common}")) == (409, "ambiguous")
     assert code(ask(server, "GET", "/v1/tasks/zzzz")) == (404, "not_found")

@@ -22,14 +22,13 @@ class Listener:
 
     connection: socket.socket
     path: Path
-    inode: tuple[int, int]
+    identity: tuple[int, ...]
     group: int | None
 
     def remove(self) -> None:
         """Take the file away, unless another daemon has put its own there."""
         with contextlib.suppress(OSError):
-            found = self.path.lstat()
-            if (found.st_dev, found.st_ino) == self.inode:
+            if _identity(self.path.lstat()) == self.identity:
                 self.path.unlink()
 
 
@@ -61,7 +60,7 @@ def listen(path: Path, *, for_group: bool = False) -> Listener:
             remedy="Set socket.path in harness.yaml to a folder of the daemon's own user.",
         ) from fault
     made = place.lstat()
-    return Listener(connection, place, (made.st_dev, made.st_ino), made.st_gid if for_group else None)
+    return Listener(connection, place, _identity(made), made.st_gid if for_group else None)
 
 
 def _folder(folder: Path, *, for_group: bool) -> Path:
@@ -114,6 +113,11 @@ def _answers(place: Path) -> bool:
         except OSError:
             return True
         return True
+
+
+def _identity(facts: os.stat_result) -> tuple[int, ...]:
+    # A freed inode number is given out again at once; the time of making tells two files apart.
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns
 
 
 def _sentence(text: str) -> str:
