@@ -10,6 +10,7 @@ from typing import Any
 from harnessd.domain.failure import ErrorClass, Failure
 
 MESSAGE_MAX = 2000
+CUT_NOTE = 64  # bytes of the line that stands for what was left out
 NOTES_ROOM = 1024  # bytes of `output_max` kept for our own words around a command's output
 
 
@@ -60,10 +61,11 @@ def excerpt(path: Path, room: int, offset: int = 0) -> Excerpt:
 
 
 def clip(text: str, room: int) -> str:
-    """Head and tail of a text, at most `room` bytes of UTF-8 (and the line that says so)."""
+    """Head and tail of a text, at most `room` bytes of UTF-8 with the line that says so."""
     whole = len(text.encode())
     if whole <= room:
         return text
+    room = max(room - CUT_NOTE, 2)
     head, tail = _cut_head(text[:room], room // 2), _cut_tail(text[-room:], room // 2)
     left_out = whole - len(head.encode()) - len(tail.encode())
     return f"{head}\n[... {left_out:,} bytes left out ...]\n{tail}"

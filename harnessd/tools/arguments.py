@@ -85,19 +85,20 @@ def _sentence(error: jsonschema_rs.ValidationError) -> str:
 
 
 def _types(types: Any) -> str:
-    return " or ".join(map(str, types)) if isinstance(types, (list, tuple)) else str(types)
+    """`null` last, as people say it."""
+    return " or ".join(sorted(map(str, types), key="null".__eq__))
 
 
 def _shown(value: Any) -> str:
     """`number 42`, `array [1, 2]`: a value's JSON type and the value, shortened."""
+    if value is None:
+        return "null"
     text = json.dumps(value, ensure_ascii=False, default=str)
     return f"{_type_of(value)} {text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + '...'}"
 
 
 def _type_of(value: Any) -> str:
     match value:
-        case None:
-            return "null"
         case bool():
             return "boolean"
         case int() | float():

@@ -21,6 +21,7 @@ SKIP_MAX = 256 * 1024 * 1024  # bytes read over to reach `offset`; beyond, bash 
 SNIFF_BYTES = 8192
 NEAR_FOLDERS = 200
 NEAR_NAMES = 3
+ALIKE_MAX = 2000  # lines that are compared for likeness, which takes some 50 us a line
 
 PATH = {"type": "string", "minLength": 1, "description": "Path in the workspace, relative to its root."}
 T = TypeVar("T")
@@ -325,15 +326,16 @@ def _nearest(text: str, old: str) -> str:
     if "\r\n" in text and "\n" in old and "\r\n" not in old:
         return "The file has CRLF line ends: write \\r\\n in `old` and `new`."
     wanted = next((line for line in old.splitlines() if line.strip()), old).strip()
-    lines = text.splitlines()[:20_000]
+    lines = text.splitlines()
     same = [number for number, line in enumerate(lines, 1) if line.strip() == wanted]
     if not same:
-        alike = difflib.get_close_matches(wanted, [line.strip() for line in lines if len(line) < 500], 1, 0.6)
+        near = [line.strip() for line in lines[:ALIKE_MAX] if len(line) < 300]
+        alike = difflib.get_close_matches(wanted[:300], near, 1, 0.6)
         same = [number for number, line in enumerate(lines, 1) if alike and line.strip() == alike[0]]
     if not same:
         return "Read the file again: it may have changed."
     number = same[0]
-    near = "\n".join(
+    shown = "\n".join(
         f"{at}: {clip(lines[at - 1], 200)}" for at in range(max(number - 1, 1), min(number + 2, len(lines)) + 1)
     )
-    return f"Nearest, near line {number}:\n{near}\nCopy it exactly, with its indentation."
+    return f"Nearest, near line {number}:\n{shown}\nCopy it exactly, with its indentation."

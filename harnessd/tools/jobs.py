@@ -20,6 +20,7 @@ from harnessd.tools.process import TIMED_OUT, Running
 
 WAKING_ROOM = 4096  # bytes of output in the words that wake the model
 COMMAND_SHOWN = 200
+LINGER_S = 0.1  # what a command's last children get to end by themselves before they count as left behind
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -101,9 +102,11 @@ class Jobs(JobKeeper):
     # --- the port ---
 
     async def end_task(self, task: str) -> int:
-        jobs = [job for job in self._jobs.pop(task, {}).values() if job.alive]
+        known = list(self._jobs.pop(task, {}).values())
+        jobs = [job for job in known if job.alive]
         attended = list(self._attended.get(task, {}).values())
         await asyncio.gather(*(self.stop(job) for job in jobs), *(running.kill() for running in attended))
+        await asyncio.gather(*(job.watcher for job in known if job.watcher is not None), return_exceptions=True)
         return len(jobs) + len(attended)
 
     def running(self, task: str) -> Sequence[str]:
@@ -129,6 +132,7 @@ class Jobs(JobKeeper):
             async with asyncio.timeout(life_s):
                 if job.kind == "slow":
                     job.code = (await asyncio.shield(job.running.ended)).code
+                    await asyncio.wait({job.running.gone}, timeout=LINGER_S)
                     self._tell(job)
                 await asyncio.shield(job.running.gone)
         except TimeoutError:

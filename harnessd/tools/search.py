@@ -7,6 +7,7 @@ interpreter lock while it does.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import threading
@@ -28,6 +29,8 @@ ENTRIES_MAX = 1000
 MATCHES_MAX = 200
 LINE_SHOWN = 300
 LINE_MAX = 20_000  # characters of a line that are searched
+BLOCK = 128 * 1024
+BACKTRACKS_MAX = 10_000
 FILE_MAX = 10 * 1024 * 1024
 SECONDS_MAX = 20.0
 
@@ -197,7 +200,7 @@ class SearchFiles:
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome | Failure:
         path: str = arguments.get("path", ".")
-        fits = line_matcher(arguments["pattern"])
+        fits = matcher(arguments["pattern"])
         if fits is None:
             return failed(
                 self.spec.name,
@@ -211,8 +214,9 @@ class SearchFiles:
             start = confined.relative(path)
             if confined.facts(start).kind == "folder":
                 for name, facts in walk(confined, start, bounds):
-                    if facts.kind == "file" and not search.look_in(name, facts.size):
-                        break
+                    with contextlib.suppress(OSError):  # gone, or closed to us, since it was listed
+                        if facts.kind == "file" and not search.look_in(name, facts.size):
+                            break
             else:
                 search.look_in(start, confined.facts(start).size)
             return search.outcome()
@@ -220,25 +224,55 @@ class SearchFiles:
         return await _bounded(self.spec.name, path, self._confine, context, act)
 
 
-def line_matcher(pattern: str) -> Callable[[str], bool] | None:
-    """A test of one line, or None if the pattern cannot be used.
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Tests of a pattern: on one line, and, to skip quickly, whether any line of a block can fit at all."""
+
+    line: Callable[[str], bool]
+    block: Callable[[str], bool]
+
+
+def matcher(pattern: str) -> Matcher | None:
+    """The tests of a pattern, or None if it cannot be used.
 
     Linear time where the pattern allows it; look-around and back-references need the engine with bounded backtracking,
     where a line that goes over the bound does not match.
     """
-    schema = {"type": "string", "pattern": pattern}
-    for options in (jsonschema_rs.RegexOptions(), jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)):
-        try:
-            return jsonschema_rs.validator_for(schema, pattern_options=options).is_valid
-        except ValueError:
-            continue
+    with contextlib.suppress(ValueError):
+        line = _compiled(pattern, jsonschema_rs.RegexOptions())
+        # In a block `^` and `$` must fit at each line; what means the ends of the text cannot be tested on a block.
+        whole = any(end in pattern for end in ("\\A", "\\z", "\\Z"))
+        return Matcher(line, _any if whole else _compiled(f"(?m:{pattern})", jsonschema_rs.RegexOptions()))
+    with contextlib.suppress(ValueError):
+        return Matcher(_compiled(pattern, jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS_MAX)), _any)
     return None
+
+
+def _compiled(
+    pattern: str, options: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions
+) -> Callable[[str], bool]:
+    return jsonschema_rs.validator_for({"type": "string", "pattern": pattern}, pattern_options=options).is_valid
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str]]:
+    """Pieces of whole lines, with the number of the first; small, since each test holds the interpreter lock."""
+    number, start = 1, 0
+    while start < len(text):
+        end = text.find("\n", min(start + BLOCK, len(text)))
+        end = len(text) if end < 0 else end
+        yield number, text[start:end]
+        number += text.count("\n", start, end) + 1
+        start = end + 1
+
+
+def _any(_: str) -> bool:
+    return True
 
 
 class _Search:
     """Matches so far, and whether there is room for more."""
 
-    def __init__(self, fits: Callable[[str], bool], confined: Confinement, bounds: Bounds, room: int) -> None:
+    def __init__(self, fits: Matcher, confined: Confinement, bounds: Bounds, room: int) -> None:
         self.fits = fits
         self.confined = confined
         self.bounds = bounds
@@ -249,25 +283,28 @@ class _Search:
         self.cut = False
 
     def look_in(self, name: str, size: int) -> bool:
-        """Search one file; False when there is no more room or time."""
+        """Search one file; False when there is no more room or time. Raises OSError."""
         if size > FILE_MAX:
             self.skipped += 1
             return True
-        try:
-            with os.fdopen(self.confined.open_read(name), "rb") as file:
-                content = file.read(FILE_MAX)
-        except OSError:
-            return True  # gone, or closed to us, since it was listed
+        with os.fdopen(self.confined.open_read(name), "rb") as file:
+            content = file.read(FILE_MAX)
         if b"\0" in content[:SNIFF_BYTES]:
             return True
         self.files += 1
         shown = well_formed(name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
-        for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
-            if number % 256 == 0 and self.bounds.over():
+        text = content.decode("utf-8", "replace").replace("\r\n", "\n")
+        return all(self._look_at(shown, number, block) for number, block in _blocks(text)) and not self.bounds.over()
+
+    def _look_at(self, name: str, first: int, block: str) -> bool:
+        if self.bounds.over():
+            return False
+        if not self.fits.block(block):
+            return True
+        for number, line in enumerate(block.split("\n"), first):
+            if self.fits.line(line[:LINE_MAX]) and not self._keep(f"{name}:{number}: {line.strip()[:LINE_SHOWN]}"):
                 return False
-            if self.fits(line[:LINE_MAX]) and not self._keep(f"{shown}:{number}: {line.strip()[:LINE_SHOWN]}"):
-                return False
-        return not self.bounds.over()
+        return True
 
     def _keep(self, line: str) -> bool:
         line = well_formed(line)

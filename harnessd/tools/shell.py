@@ -15,10 +15,9 @@ from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import ToolSpec
 from harnessd.domain.ports import ToolContext, ToolOutcome
 from harnessd.tools.answers import NOTES_ROOM, Excerpt, excerpt, failed
-from harnessd.tools.jobs import Jobs
+from harnessd.tools.jobs import LINGER_S, Jobs
 from harnessd.tools.process import OUTPUT_FILE_MAX, TIMED_OUT, Ended, Running, oom_kills, spawn
 
-LINGER_S = 0.1  # what a command's last children get to end by themselves before they count as left behind
 # Absolute, found once: a program named `bash` in a workspace is never run by a PATH with an empty entry.
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash", "/bin/sh")
 

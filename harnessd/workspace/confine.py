@@ -207,14 +207,13 @@ class Confined:
     @contextlib.contextmanager
     def _made(self, folder: str) -> Iterator[int]:
         """A handle of a folder, missing parts made one by one, each beneath the root."""
-        done = ""
-        for part in folder.split("/"):
-            if part not in ("", "."):
-                with self._at(done or ".", O_FOLDER) as parent, contextlib.suppress(FileExistsError):
-                    if part != "..":
-                        os.mkdir(part, dir_fd=parent)
-                done = f"{done}/{part}" if done else part
-        with self._at(done or ".", O_FOLDER) as handle:
+        parts = [part for part in folder.split("/") if part not in ("", ".")]
+        # Through `..` nothing is made: what it would lead to is not known before the parts in front of it exist.
+        for count in range(1, len(parts) + 1) if ".." not in parts else ():
+            above = "/".join(parts[: count - 1]) or "."
+            with self._at(above, O_FOLDER) as parent, contextlib.suppress(FileExistsError):
+                os.mkdir(parts[count - 1], dir_fd=parent)
+        with self._at(folder, O_FOLDER) as handle:
             yield handle
 
 
