@@ -70,8 +70,7 @@ def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
     if not value:
         return None
     if _DECIMAL.match(value):
-        seconds = float(value)
-        return _sane(seconds - now if seconds > 1e9 else seconds)
+        return _seconds_or_epoch(float(value), now)
     return _duration(value) if _DURATION.match(value) else _until(_moment(value), now)
 
 
@@ -80,56 +79,67 @@ _RESET = re.compile(r"(?:x-ratelimit-reset(?:-[a-z-]+)?|anthropic-ratelimit-[a-z
 
 
 def _resets(headers: Mapping[str, str], now: float) -> float | None:
-    found = []
+    """The longest of the limits known to be used up; where nothing says which it is, the shortest."""
+    certain: list[float] = []
+    possible: list[float] = []
     for name, value in headers.items():
-        if not _RESET.match(name) or not value or not _used_up(headers, name):
+        if not _RESET.match(name) or not value:
             continue
-        if _DURATION.match(value):
-            wait = _duration(value)
-        elif _DECIMAL.match(value):
-            seconds = float(value)
-            wait = _sane(seconds - now) if seconds > 1e9 else _sane(seconds)
-        else:
-            wait = _until(_moment(value), now)
-        if wait is not None:
-            found.append(wait)
-    return max(found) if found else None
+        used_up = _used_up(headers, name)
+        wait = _reset(value, now)
+        if wait is not None and used_up is not False:
+            (possible if used_up is None else certain).append(wait)
+    if certain:
+        return max(certain)
+    return min(possible, default=None)
 
 
-def _used_up(headers: Mapping[str, str], name: str) -> bool:
-    remaining = headers.get(name.replace("reset", "remaining"))
+def _reset(value: str, now: float) -> float | None:
+    if _DURATION.match(value):
+        return _duration(value)
+    number = _number(value)
+    return _until(_moment(value), now) if number is None else _seconds_or_epoch(number, now)
+
+
+def _used_up(headers: Mapping[str, str], name: str) -> bool | None:
+    """Whether the limit of a reset header is used up; None where no header says so."""
     status = headers.get(name.replace("reset", "status"))
     if status is not None:
         return not status.startswith("allowed")
-    number = _number(remaining)
-    return number is None or number <= 0
+    number = _number(headers.get(name.replace("reset", "remaining")))
+    return None if number is None else number <= 0
 
 
 def _body(body: Any, now: float) -> float | None:
     for key, value in _pairs(body, 0):
-        name = key.lower().replace("-", "_")
-        if name in _BODY_DURATIONS and isinstance(value, str):
-            return _duration(value) if _DURATION.match(value) else None
-        number = value if isinstance(value, int | float) and not isinstance(value, bool) else _number(value)
-        if name in _BODY_MILLISECONDS and number is not None:
-            return _sane(number / 1000)
-        if name in _BODY_SECONDS and number is not None:
-            return _sane(number - now if number > 1e9 else number)
-        if name in _BODY_MOMENTS:
-            moment = _epoch(number) if number is not None else _moment(value) if isinstance(value, str) else None
-            return _until(moment, now)
+        wait = _body_field(key.lower().replace("-", "_"), value, now)
+        if wait is not None:
+            return wait
+    return None
+
+
+def _body_field(name: str, value: Any, now: float) -> float | None:
+    if name in _BODY_DURATIONS:
+        return _duration(value) if isinstance(value, str) and _DURATION.match(value) else None
+    number = _number(value)
+    if name in _BODY_MILLISECONDS:
+        return None if number is None else _sane(number / 1000)
+    if name in _BODY_SECONDS:
+        return None if number is None else _seconds_or_epoch(number, now)
+    if name in _BODY_MOMENTS:
+        moment = _epoch(number) if number is not None else _moment(value) if isinstance(value, str) else None
+        return _until(moment, now)
     return None
 
 
 def _pairs(body: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Every key of a JSON body, shallow ones first enough for us; bounded, since it comes from outside."""
+    """Every field of a JSON body, each map's own before those below it; bounded, since it comes from outside."""
     if depth > 6:
         return
     if isinstance(body, Mapping):
         for key, value in list(body.items())[:200]:
-            if isinstance(value, Mapping | list):
-                continue
-            yield str(key), value
+            if not isinstance(value, Mapping | list):
+                yield str(key), value
         for value in list(body.values())[:200]:
             yield from _pairs(value, depth + 1)
     elif isinstance(body, list):
@@ -138,6 +148,9 @@ def _pairs(body: Any, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
+    """The number of a JSON number or a decimal text; None for anything else, and for what no float holds."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < 1e18 else None
     return float(value) if isinstance(value, str) and _DECIMAL.match(value) else None
 
 
@@ -146,18 +159,21 @@ def _duration(text: str) -> float | None:
     return _sane(sum(float(number) * _UNIT_S[unit] for number, unit in parts))
 
 
-def _epoch(number: float) -> float | None:
+def _epoch(number: float) -> float:
     """Seconds since the epoch; milliseconds are told by their size."""
     return number / 1000 if number > 1e11 else number
+
+
+def _seconds_or_epoch(number: float, now: float) -> float | None:
+    """A wait in seconds, or a moment since the epoch, told apart by their size."""
+    return _sane(_epoch(number) - now if number > 1e9 else number)
 
 
 def _moment(text: str) -> float | None:
     """Seconds since the epoch of an HTTP date (RFC 9110, RFC 850, asctime) or an RFC 3339 time, or None."""
     try:
-        if re.match(r"[0-9]{4}-", text):
-            moment = datetime.fromisoformat(text)
-        else:
-            moment = parsedate_to_datetime(text)
+        dated = re.match(r"[0-9]{4}-", text)
+        moment = datetime.fromisoformat(text) if dated else parsedate_to_datetime(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

@@ -1,0 +1,275 @@
+"""Settings: the shape of harness.yaml: store, socket, workspaces, models, agents, tools, features.
+
+Read at start only, except `agents`, which are read in the same step as the policies. What has no machinery yet is
+still checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from harnessd.policy.figures import Count, Duration, Ratio, Size, Usd
+from harnessd.policy.freeform import Json
+from harnessd.policy.references import BUILTIN_TOOLS, Known
+from harnessd.policy.shape import Shape, read_shape
+from harnessd.policy.source import Collected, MapNode, Misread, Scalar, misread, quoted
+from harnessd.policy.values import Flag, ListOf, Reader, Secret, SecretRef, Text, Word
+
+_Text = Annotated[str, Text()]
+_Texts = Annotated[tuple[str, ...], ListOf(each=Text())]
+
+PROTOCOLS = ("anthropic", "openai-chat", "openai-responses")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePath(Reader):
+    """A path; relative ones start at the folder of harness.yaml, `~` is the user's home. `null` = the default."""
+
+    type_name: ClassVar[str] = "path"
+    null: bool = False
+
+    def read(self, node: Any) -> Any:
+        if self.null and isinstance(node, Scalar) and node.plain and node.text in ("null", "none"):
+            return None
+        return Text().read(node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextMap(Reader):
+    """A map of texts."""
+
+    type_name: ClassVar[str] = "map of texts"
+
+    def read(self, node: Any) -> Any:
+        if not isinstance(node, MapNode):
+            raise misread(node, f"{quoted(node)} stands where a map is wanted", "write {KEY: text}")
+        collected, values = Collected(), {}
+        for key, item in node.items():
+            try:
+                values[key] = Text().read(item)
+            except Misread as error:
+                collected.add(error)
+        collected.raise_if_any()
+        return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseUrl(Text):
+    """An address of a service, without user, password, query or fragment."""
+
+    type_name: ClassVar[str] = "address"
+    pattern: str | None = r"https?://[^\s/?#@]+(?:/[^\s?#]*)?"
+    wanted: str = "an address of a service"
+
+    @property
+    def bounds(self) -> str:
+        return "write https://HOST/PATH, without user, query or fragment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreUrl(Reader):
+    """`sqlite:FILE`, `postgresql://...`, or a secret that holds one; a password is never written here."""
+
+    type_name: ClassVar[str] = "store address"
+
+    def read(self, node: Any) -> Any:
+        if isinstance(node, MapNode):
+            return Secret().read(node)
+        text = Text().read(node)
+        if text.startswith("sqlite:") and len(text) > len("sqlite:"):
+            return text
+        scheme, separator, rest = text.partition("://")
+        if separator and scheme in ("postgresql", "postgres"):
+            if ":" in rest.rpartition("@")[0]:
+                raise misread(node, "a password stands in the address", "write url: {env: NAME} or {credential: NAME}")
+            return text
+        raise misread(node, f"{quoted(node)} is not a store", "write sqlite:FILE or postgresql://HOST/NAME")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricesReader(Reader):
+    """`free`, or a map of USD per million tokens."""
+
+    type_name: ClassVar[str] = "prices"
+
+    def read(self, node: Any) -> Any:
+        if isinstance(node, Scalar) and node.text == "free":
+            return Prices.model_construct(input=0.0, output=0.0, cache_read=0.0, cache_write=0.0)
+        if not isinstance(node, MapNode):
+            raise misread(node, f"{quoted(node)} is no price", "write free, or {input: 3, output: 15}")
+        return read_nested(Prices, node)
+
+
+class Prices(Shape):
+    """USD per million tokens."""
+
+    input: Annotated[float, Usd()] = Field(description="Input that no cache holds.")
+    output: Annotated[float, Usd()] = Field(description="Output.")
+    cache_read: Annotated[float, Usd()] | None = Field(None, description="Input read from the cache; else as input.")
+    cache_write: Annotated[float, Usd()] | None = Field(None, description="Input written to the cache; else as input.")
+
+    def cost_usd(self, input_: int, output: int, cache_read: int, cache_write: int) -> float:
+        """What these tokens cost; `input_` leaves cached ones out."""
+        read = self.input if self.cache_read is None else self.cache_read
+        write = self.input if self.cache_write is None else self.cache_write
+        return (input_ * self.input + output * self.output + cache_read * read + cache_write * write) / 1_000_000
+
+
+def read_nested(model: type[Shape], node: MapNode) -> Shape:
+    """A shape inside a reader; its problems keep their places."""
+    shape, problems = read_shape(model, node)
+    if shape is None:
+        raise Misread(problems)
+    return shape
+
+
+class Lease(Shape):
+    """Who works on a task, and for how long without a sign of life."""
+
+    ttl: Annotated[float, Duration(low="5s", high="10m")] = Field(20.0, description="A lease ends after this.")
+    heartbeat: Annotated[float, Duration(low="1s", high="5m")] = Field(5.0, description="It is prolonged so often.")
+
+
+class Store(Shape):
+    """Where all state lives."""
+
+    url: Annotated[str | SecretRef, StoreUrl()] = Field("sqlite:state/harnessd.db", description="The store's address.")
+    lease: Lease = Field(Lease(), description="Leases of running tasks.")
+
+
+class Socket(Shape):
+    """Where harnessctl talks to the daemon."""
+
+    path: Annotated[str | None, FilePath(null=True)] = Field(
+        None, description="null: the user's runtime folder, or the system's."
+    )
+
+
+class PolicyFolder(Shape):
+    """Where the operator's policies lie and how changes take effect."""
+
+    dir: Annotated[str, FilePath()] = Field(
+        "./policies", description="The folder; absent or empty = built-in defaults."
+    )
+    watch: Annotated[bool, Flag()] = Field(True, description="false: only SIGHUP and `policy reload` read it again.")
+    settle: Annotated[float, Duration(low="0s", high="10s")] = Field(
+        0.05, description="Quiet time after the last change before the files are read."
+    )
+    guard: Annotated[float, Ratio()] = Field(
+        0.10, description="A set that would stop more of the running tasks (and more than 2) is held."
+    )
+
+
+class Checkpoints(Shape):
+    """What a checkpoint of a workspace covers. What it skips is listed as not covered, and never deleted."""
+
+    max_file: Annotated[int, Size(low="1KiB", high="100GiB")] = Field(
+        100 << 20, description="Larger files are not covered."
+    )
+    exclude: _Texts = Field((), description="Patterns of paths that are not covered.")
+
+
+class Workspaces(Shape):
+    """Where tasks may work."""
+
+    roots: Annotated[tuple[str, ...], ListOf(each=FilePath(), least=1)] = Field(
+        ("~/work",), description="Folders below which a workspace must lie."
+    )
+    mode: Annotated[str, Word(words=("in_place", "copy", "worktree"))] = Field(
+        "in_place", description="Work in the folder itself, in a copy, or in a worktree."
+    )
+    checkpoints: Checkpoints = Field(Checkpoints(), description="What a checkpoint covers.")
+
+
+class ModelSettings(Shape):
+    """One model alias: a service, a model there, a key."""
+
+    protocol: Annotated[str, Word(words=PROTOCOLS)] = Field(description="The wire protocol.")
+    base_url: Annotated[str, BaseUrl()] = Field(description="The service's address.")
+    model: _Text = Field(description="The service's own name of the model.")
+    key: Annotated[SecretRef, Secret()] | None = Field(None, description="Where the key is read; absent: none is sent.")
+    window: Annotated[int, Count(low="1k", high="100M")] = Field(description="Context window in tokens.")
+    max_output: Annotated[int, Count(low="16", high="10M")] = Field(8192, description="Most tokens of one answer.")
+    prices: Annotated[Prices, PricesReader()] | None = Field(
+        None, description="USD per million tokens, or `free`; absent: charged as the dearest declared one."
+    )
+
+
+class AgentEnv(Shape):
+    """What tool processes of the agent get beside PATH, HOME, LANG, TERM, TMPDIR of the task."""
+
+    pass_: _Texts = Field((), alias="pass", description="Variables of the daemon's environment to hand on.")
+    set: Annotated[dict[str, str], TextMap()] = Field({}, description="Variables to set.")
+
+
+class AgentOutput(Shape):
+    """The wanted form of the agent's answer."""
+
+    schema_: Annotated[dict[str, Any], Json()] = Field(alias="schema", description="JSON Schema of the answer.")
+    safe: Annotated[Any, Json(maps=False)] = Field(
+        None, description="Handed out, marked as degraded, where malformed_output would stop."
+    )
+
+
+class AgentSettings(Shape):
+    """One kind of agent: a model, its instructions, its tools."""
+
+    model: _Text = Field(description="A model alias.")
+    system: _Text = Field("", description="The system prompt; frozen when a session starts.")
+    tools: _Texts = Field(BUILTIN_TOOLS, description="Tools it may call.")
+    policies: Annotated[dict[str, str], TextMap()] = Field({}, description="Kind -> policy name, for its tasks.")
+    env: AgentEnv = Field(AgentEnv(), description="Environment of its tools.")
+    output: AgentOutput | None = Field(None, description="The wanted form of its answer.")
+
+
+class ToolSettings(Shape):
+    """A command tool: a program that an agent can call, without Python."""
+
+    command: Annotated[tuple[str, ...], ListOf(each=Text(), least=1)] = Field(
+        description="Program and arguments; {name} is an argument of the call. No shell."
+    )
+    schema_: Annotated[dict[str, Any], Json()] = Field(
+        {"type": "object", "properties": {}}, alias="schema", description="JSON Schema of the arguments."
+    )
+    about: _Text = Field(description="What the model is told of it.")
+
+
+class FeatureSettings(Shape):
+    """A named set of tools and instructions of an agent; fallback.chains may degrade one to another."""
+
+    agent: _Text = Field(description="The agent it belongs to.")
+    tools: _Texts = Field((), description="Tools it may call.")
+    add: _Text = Field("", description="Instructions that are added.")
+
+
+class Settings(Shape):
+    """harness.yaml."""
+
+    store: Store = Field(Store(), description="Where all state lives.")
+    socket: Socket = Field(Socket(), description="Where harnessctl talks to the daemon.")
+    workers: Annotated[int, Count(low="1", high="10k")] = Field(32, description="Tasks that run at the same time.")
+    drain: Annotated[float, Duration(low="0s", high="24h")] = Field(
+        60.0, description="Time to finish steps at the end."
+    )
+    policies: PolicyFolder = Field(PolicyFolder(), description="The operator's policies.")
+    workspaces: Workspaces = Field(Workspaces(), description="Where tasks may work.")
+    models: dict[str, ModelSettings] = Field(description="Model aliases.")
+    agents: dict[str, AgentSettings] = Field(description="Kinds of agents.")
+    default_agent: _Text | None = Field(None, description="The agent of a task that names none.")
+    chaos: Annotated[bool, Flag()] = Field(False, description="Whether the kind chaos may inject faults.")
+    tools: dict[str, ToolSettings] = Field({}, description="Command tools.")
+    features: dict[str, FeatureSettings] = Field({}, description="Features of agents.")
+
+    @property
+    def known(self) -> Known:
+        """What policies may name."""
+        return Known(
+            models=tuple(self.models),
+            agents=tuple(self.agents),
+            tools=(*BUILTIN_TOOLS, *self.tools),
+            features=tuple(self.features),
+            prices={name: model.prices.output if model.prices else None for name, model in self.models.items()},
+        )

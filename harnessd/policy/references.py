@@ -1,0 +1,99 @@
+"""References: names that policies use and harness.yaml must know, found anywhere in a shape and resolved once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from harnessd.policy.conditions import AnyOf, When
+from harnessd.policy.names import Name
+from harnessd.policy.source import Place, Problem, did_you_mean
+
+BUILTIN_TOOLS = (
+    "bash",
+    "read_file",
+    "write_file",
+    "edit_file",
+    "list_files",
+    "search_files",
+    "job_output",
+    "job_stop",
+    "task_list",
+    "http_request",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What harness.yaml declares. `prices` maps each model to its USD per million tokens of output, None: unknown."""
+
+    models: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    tools: tuple[str, ...] = BUILTIN_TOOLS
+    features: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    prices: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One use of a full name."""
+
+    text: str
+    place: Place
+
+
+def references(value: Any) -> Iterator[Reference]:
+    """Every concrete name below a shape: in `for`, in chains, in conditions on agent, model and tool."""
+    if isinstance(value, Name):
+        if value.exact and value.place.line:
+            yield Reference(value.text, value.place)
+    elif isinstance(value, When):
+        yield from _in_conditions(value)
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from references(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from references(item)
+
+
+def _in_conditions(when: When) -> Iterator[Reference]:
+    for clause in when.clauses:
+        for asked in clause:
+            if asked.name not in ("agent", "model", "tool", "dependency") or not isinstance(asked.test, AnyOf):
+                continue
+            for wanted in asked.test.values:
+                if not set(wanted.text) & set("*?"):
+                    text = f"agent/{wanted.text}" if asked.name == "agent" else wanted.text
+                    yield Reference(text, wanted.place)
+
+
+def unresolved(reference: Reference, known: Known) -> Problem | None:
+    """The problem of a name that harness.yaml does not know, or None."""
+    sort, _, rest = reference.text.partition("/")
+    groups = {"model": known.models, "agent": known.agents, "tool": known.tools, "feature": known.features}
+    if sort in ("label", "daemon"):
+        return None
+    if sort == "mcp":
+        server = rest.partition("/")[0]
+        if server in known.servers:
+            return None
+        near = did_you_mean(server, known.servers) or "MCP servers are not yet possible; a name with * is allowed"
+        return Problem.at(reference.place, f'no MCP server "{server}" in harness.yaml', near)
+    names = groups.get(sort)
+    if names is None:
+        return Problem.at(
+            reference.place, f"{reference.text} is not a full name", "write it as model/ALIAS or tool/NAME"
+        )
+    if rest in names:
+        return None
+    remedy = did_you_mean(rest, names).replace('did you mean "', f"did you mean {sort}/").replace('"?', "?")
+    remedy = remedy or f"declare it under {sort}s: in harness.yaml"
+    return Problem.at(reference.place, f'no {sort} "{rest}" in harness.yaml', remedy)

@@ -1,0 +1,225 @@
+"""Shape: what every kind's pydantic shape shares, and the policy that joins a shape with where each value stands."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harnessd.domain.decision import RuleRef
+from harnessd.policy.conditions import ALWAYS, NEVER, Lookup, When
+from harnessd.policy.names import ANYTHING, Name, Names, any_fits
+from harnessd.policy.source import (
+    MapNode,
+    Misread,
+    Place,
+    Problem,
+    Scalar,
+    did_you_mean,
+    find,
+    place_of,
+    quoted,
+)
+from harnessd.policy.values import Flag, Text
+
+NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
+
+
+class Shape(BaseModel):
+    """A frozen map whose unknown keys are refused. Values without default are given by the shipped file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, populate_by_name=False)
+
+
+class Entry(Shape):
+    """What every entry of an ordered list has. Subclasses narrow `for` and give `when` their facts."""
+
+    name: Annotated[str, Text(pattern=NAME_PATTERN, wanted="a name of an entry")] | None = Field(
+        None, description="Names the entry in decisions; an inherited entry of this name is changed in its place."
+    )
+    for_: Annotated[tuple[Name, ...], Names()] = Field(
+        ANYTHING, alias="for", description='What the entry is about: a name or a list; "*" is everything.'
+    )
+    when: When = Field(ALWAYS, description="Conditions under which the entry fits.")
+    unless: When = Field(NEVER, description="Conditions under which it does not.")
+    note: Annotated[str, Text(longest=500)] | None = Field(
+        None, description="The reason or the ticket; shown by `why`, `policy show` and `policy diff`."
+    )
+    enabled: Annotated[bool, Flag()] = Field(True, description="`false` takes the entry out.")
+
+    def fits(self, touched: Collection[str], lookup: Lookup) -> bool:
+        """Whether the entry is about one of the touched names, and its conditions hold."""
+        return (
+            self.enabled
+            and any_fits(self.for_, touched)
+            and self.when.holds(lookup)
+            and not (self.unless.clauses and self.unless.holds(lookup))
+        )
+
+
+S_co = TypeVar("S_co", bound=Shape, covariant=True)
+S = TypeVar("S", bound=Shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy(Generic[S_co]):
+    """One effective policy: its shape, and the tree that says which line gave each value."""
+
+    kind: str
+    name: str
+    shape: S_co
+    tree: MapNode
+    chain: tuple[str, ...] = ()  # the documents it was merged from, own first
+    note: str | None = None
+    revision: int = 0
+
+    def place(self, *path: str | int) -> Place:
+        """Where the value at `path` was written; the nearest written parent where it was not."""
+        for length in range(len(path), -1, -1):
+            node = find(self.tree, path[:length])
+            if node is not None:
+                parent = find(self.tree, path[: length - 1]) if length else None
+                key = path[length - 1] if length else None
+                if isinstance(parent, MapNode) and isinstance(key, str) and not isinstance(node, Scalar):
+                    return parent.keys_at[key]
+                return place_of(node)
+        return self.tree.place
+
+    def ref(self, *path: str | int, rule: str | None = None) -> RuleRef:
+        """Where the value at `path` comes from, as decisions carry it."""
+        place = self.place(*path)
+        return RuleRef(
+            kind=self.kind,
+            name=self.name,
+            rule=rule if rule is not None else self._rule(path),
+            file=place.file,
+            line=place.line,
+            revision=self.revision,
+        )
+
+    def _rule(self, path: tuple[str | int, ...]) -> str:
+        if len(path) > 1 and isinstance(path[1], int):
+            entry = find(self.tree, path[:2])
+            name = entry.get("name") if isinstance(entry, MapNode) else None
+            return name.text if isinstance(name, Scalar) else f"{path[0]}[{path[1]}]"
+        return ".".join(map(str, path))
+
+    def at(self, revision: int) -> Policy[S_co]:
+        """The same policy as part of a numbered revision."""
+        return replace(self, revision=revision)
+
+    def written(self, *path: str | int) -> str | None:
+        """The value at `path` as somebody wrote it, or None."""
+        node = find(self.tree, path)
+        return None if node is None else str(node)
+
+
+def read_shape(model: type[S], tree: MapNode) -> tuple[S | None, tuple[Problem, ...]]:
+    """The shape that a tree means, or all problems with it."""
+    try:
+        return model.model_validate(tree), ()
+    except ValidationError as error:
+        found: list[Problem] = []
+        for item in error.errors(include_url=False, include_input=False):
+            found.extend(_problems(model, tree, item))
+        return None, tuple(dict.fromkeys(found))
+
+
+def _problems(model: type[BaseModel], tree: MapNode, item: Any) -> Iterator[Problem]:
+    """The problems behind one pydantic error."""
+    cause = item.get("ctx", {}).get("error")
+    path: tuple[str | int, ...] = tuple(item["loc"])
+    if isinstance(cause, Misread):
+        yield from cause.problems
+        return
+    parent = find(tree, path[:-1])
+    last = path[-1] if path else ""
+    match item["type"]:
+        case "extra_forbidden" if isinstance(parent, MapNode) and isinstance(last, str):
+            owner = model_at(model, path[:-1])
+            known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
+            yield Problem.at(parent.keys_at[last], f'unknown key "{last}"', did_you_mean(last, known))
+        case "missing":
+            yield Problem.at(place_of(parent), f'the key "{last}" is missing', f"write {last}: ...")
+        case "model_type" | "dict_type" | "model_attributes_type" | "dict_attributes_type":
+            node = find(tree, path)
+            yield Problem.at(place_of(node), f"{quoted(node)} stands where a map is wanted", f"write {last}: {{...}}")
+        case "tuple_type" | "list_type":
+            node = find(tree, path)
+            yield Problem.at(place_of(node), f"{quoted(node)} stands where a list is wanted", f"write {last}: [...]")
+        case _:
+            node = find(tree, path)
+            yield Problem.at(place_of(node if node is not None else parent), str(item["msg"]).lower())
+
+
+def model_at(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseModel] | None:
+    """The shape that stands at `path` below `model`, or None."""
+    current: Any = model
+    for step in path:
+        if isinstance(step, int):
+            current = _inner(current)
+            continue
+        owner = _model_in(current)
+        if owner is None:
+            current = _inner(current)  # a map of names: its values
+            continue
+        field = next((f for n, f in owner.model_fields.items() if (f.alias or n) == step), None)
+        if field is None:
+            return None
+        current = field.annotation
+    return _model_in(current)
+
+
+def _args(annotation: Any) -> tuple[Any, ...]:
+    return tuple(a for a in getattr(annotation, "__args__", ()) if a not in (type(None), ...))
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The shape an annotation is, through `| None` and Annotated."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    origin = getattr(annotation, "__origin__", None)
+    if isinstance(origin, type) and origin is not type and issubclass(origin, dict | tuple | list):
+        return None
+    for argument in _args(annotation):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def _inner(annotation: Any) -> Any:
+    """What a list or map of an annotation holds."""
+    origin = getattr(annotation, "__origin__", None)
+    if isinstance(origin, type) and issubclass(origin, dict | tuple | list):
+        return _args(annotation)[-1]
+    for argument in _args(annotation):
+        found = _inner(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def stated(entry: Shape, *path: str) -> Any:
+    """The value of a leaf that an entry states, or `UNSTATED`. A stated `none` is None."""
+    current: Any = entry
+    for step in path:
+        if not isinstance(current, Shape) or step not in current.model_fields_set:
+            return UNSTATED
+        current = getattr(current, step)
+    return current
+
+
+class _Unstated:
+    """The entry says nothing about this leaf."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "UNSTATED"
+
+
+UNSTATED = _Unstated()
