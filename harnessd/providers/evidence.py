@@ -121,11 +121,11 @@ class Witness:
     def transport(
         self, error: TransportError, status: int | None, headers: Mapping[str, str], *, begun: bool
     ) -> Failure:
-        """No whole answer. `begun`: a stream had begun, and the peer, not our clock, ended it."""
-        # A clock of ours that expires ends the wait, not the stream: the failure is a timeout, not a cut.
-        cut = begun and not error.word.endswith("timeout")
-        failure = self._failure(error.message, Words(), ended="cut" if cut else "none")
-        return replace(failure, transport=error.word, status=status, headers=self._headers(headers))
+        """No whole answer. `begun`: a stream had begun."""
+        # Where we hung up (a clock expired, a bound was passed) nobody cut the stream: that is not what failed.
+        cut = begun and error.word in {"reset", "closed"}
+        failure = self._failure(error.message, Words(), ended="cut" if cut else "none", headers=headers)
+        return replace(failure, transport=error.word, status=status)
 
     def refusal(self, status: int, headers: Mapping[str, str], raw: bytes) -> Failure:
         """An answer with an error status."""

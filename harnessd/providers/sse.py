@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from harnessd.net import TransportError
+
 EVENT_MAX = 8 * 1024 * 1024  # bytes of one event; the largest seen are whole tool calls in one chunk
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class SseError(Exception):
-    """The bytes are no event stream: not UTF-8, or one event beyond all bounds."""
+    """The bytes are no event stream: not UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class SseParser:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Iterator[SseEvent]:
-        """Events that became whole with these bytes. Raises SseError."""
+        """Events that became whole with these bytes. Raises SseError, and TransportError for an event without end."""
         if self._after_cr and chunk:
             # The CR ended its line already; the LF of the same CRLF came in the next chunk.
             self._after_cr = False
@@ -75,7 +77,7 @@ class SseParser:
 
     def _bound(self, waiting: int) -> None:
         if self._size + waiting > self._event_max:
-            raise SseError(f"one event is larger than {self._event_max} bytes")
+            raise TransportError("too_large", f"one event is larger than {self._event_max} bytes")
 
     def _line(self, raw: bytes) -> SseEvent | None:
         if self._first:

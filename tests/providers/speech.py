@@ -100,6 +100,10 @@ def streamed(*events: Any) -> Script:
     return lambda visit: visit.stream(sse(*events))
 
 
+def streamed_raw(stream: bytes) -> Script:
+    return lambda visit: visit.stream(stream)
+
+
 def answered(status: int, body: str | dict[str, Any], *headers: str) -> Script:
     text = body if isinstance(body, str) else json.dumps(body)
     kind = (
@@ -164,3 +168,16 @@ def o_texts(texts: Sequence[str], finish: str | None = "stop") -> list[dict[str,
     chunks: list[dict[str, Any] | str] = [o_chunk({"role": "assistant", "content": ""})]
     chunks += [o_chunk({"content": text}) for text in texts]
     return [*chunks, o_chunk(finish=finish), o_usage(20, 5), "[DONE]"]
+
+
+# --- both ------------------------------------------------------------------------------------------
+
+BEGUN = {
+    "anthropic": sse(a_start(), *a_text(0, "The answer ", "begins")[:-1]),
+    "openai-chat": sse(o_chunk({"role": "assistant", "content": ""}), o_chunk({"content": "The answer begins"})),
+}
+CALLING = {
+    "anthropic": sse(a_start(), *a_call(0, "toolu_X", "f", '{"a": 1}')),
+    "openai-chat": sse(o_call(0, "c1", "f", '{"a": 1}')),
+}
+WHOLE = {"anthropic": sse(a_start(), *a_text(0, "Hi."), *a_end()), "openai-chat": sse(*o_texts(["Hi."]))}

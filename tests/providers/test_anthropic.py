@@ -59,22 +59,23 @@ async def test_the_address_is_understood_as_operators_write_it(path: str) -> Non
         assert conversation.server.visits[0].head.startswith(b"POST /v1/messages HTTP/1.1")
 
 
+THOUGHTS_AND_CALLS = [
+    *a_block(
+        0,
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "thinking_delta", "thinking": "Look "},
+        {"type": "thinking_delta", "thinking": "first."},
+        {"type": "signature_delta", "signature": "c2ln"},
+    ),
+    *a_block(1, {"type": "redacted_thinking", "data": "b3BhcXVl"}),
+    *a_text(2, "Reading."),
+    *a_call(3, "toolu_A", "read_file", '{"pa', 'th": "z", "a": 1}'),
+    *a_call(4, "toolu_B", "read_file"),
+]
+
+
 async def test_parallel_calls_and_thoughts_come_back_as_they_were() -> None:
-    thought = {"type": "thinking", "thinking": "", "signature": ""}
-    events = [
-        *a_block(
-            0,
-            thought,
-            {"type": "thinking_delta", "thinking": "Look "},
-            {"type": "thinking_delta", "thinking": "first."},
-            {"type": "signature_delta", "signature": "c2ln"},
-        ),
-        *a_block(1, {"type": "redacted_thinking", "data": "b3BhcXVl"}),
-        *a_text(2, "Reading."),
-        *a_call(3, "toolu_A", "read_file", '{"pa', 'th": "z", "a": 1}'),
-        *a_call(4, "toolu_B", "read_file"),
-    ]
-    async with talk("anthropic", streamed(a_start(), *events, *a_end("tool_use")), FINE) as conversation:
+    async with talk("anthropic", streamed(a_start(), *THOUGHTS_AND_CALLS, *a_end("tool_use")), FINE) as conversation:
         reply = replied(await conversation.call())
         assert reply.finish is FinishReason.TOOL_USE
         assert [type(block) for block in reply.message.blocks] == [

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harnessd.net import TransportError
 from harnessd.providers.sse import SseError, SseEvent, SseParser
 
 STREAM = (
@@ -90,7 +91,7 @@ def test_an_event_has_a_bound(endless: bytes) -> None:
         for _ in range(200):
             list(parser.feed(endless))
 
-    with pytest.raises(SseError, match="larger than 1000"):
+    with pytest.raises(TransportError, match="larger than 1000"):
         feed()
 
 

@@ -1,0 +1,216 @@
+"""Streams that are cut, silent, endless or nonsense: never an answer, never a wait without end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from harnessd.domain.failure import Failure
+from harnessd.domain.ports import CallClocks
+from tests.loopback import Script, Visit
+from tests.providers.speech import (
+    BEGUN,
+    CALLING,
+    WHOLE,
+    a_start,
+    a_text,
+    ask,
+    o_chunk,
+    replied,
+    said,
+    sse,
+    streamed_raw,
+    talk,
+)
+
+BOTH = pytest.mark.parametrize("protocol", ["anthropic", "openai-chat"])
+
+
+async def failed(protocol: str, script: Script, **facts: Any) -> Failure:
+    return said(await ask(protocol, script, **facts))
+
+
+# --- cuts -----------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["end", "close", "reset"])
+@pytest.mark.parametrize("stream", [BEGUN, CALLING])
+async def test_a_cut_stream_is_never_an_answer(protocol: str, how: str, stream: dict[str, bytes]) -> None:
+    # R3.7, b58, b64, F27: a whole call without the protocol's end mark is no call
+    async def cut(visit: Visit) -> None:
+        await visit.begin_stream()
+        await visit.chunk(stream[protocol])
+        if how == "end":
+            await visit.end()
+            return
+        await asyncio.sleep(0.05)
+        end = visit.reset if how == "reset" else visit.close
+        end()
+        raise ConnectionError
+
+    failure = await failed(protocol, cut)
+    assert (failure.status, failure.ended) == (200, "cut")
+    assert failure.transport == {"end": None, "close": "closed", "reset": "reset"}[how]
+    assert not failure.output_passed
+
+
+@BOTH
+async def test_every_cut_of_a_whole_answer_is_either_cut_or_whole(protocol: str) -> None:
+    whole = WHOLE[protocol]
+    # What may still come after the finish reason: figures and the end mark.
+    enough = len(whole) - len(b"\n\n") if protocol == "anthropic" else whole.index(b'"finish_reason": "stop"')
+    cuts = [*range(0, len(whole), 61), len(whole) - 1, len(whole)]
+    async with talk(protocol, *(streamed_raw(whole[:cut]) for cut in cuts)) as conversation:
+        for cut in cuts:
+            result = await conversation.call()
+            if isinstance(result, Failure):
+                assert cut < len(whole) - 1, cut
+                assert result.ended in {"cut", "none"}
+            else:
+                assert cut > enough - 2, cut
+                assert result.message.text == "Hi."
+
+
+# --- what breaks the protocol ---------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        ("text/html", b"<html><head><title>Log in</title></head></html>", "Log in"),
+        ("text/event-stream", b"What is a stream?", "What is a stream?"),
+        ("text/event-stream", b"data: {broken\n\n", "broken"),
+        ("text/event-stream", b"data: [1, 2]\n\n", "[1, 2]"),
+        (
+            "text/event-stream",
+            b'data: {"type": "content_block_delta", "choices": [{"delta": {"content": "\xff"}}]}\n\n',
+            "UTF-8",
+        ),
+        ("application/json", b'{"a": 1}', '{"a": 1}'),
+        ("application/json", b"[]", "[]"),
+        ("application/json", b"{", "{"),
+        ("application/json", b'{"a": "\xff"}', "UTF-8"),
+        ("application/json", b"", "not JSON"),
+        ("text/plain", b"", "no event"),
+    ],
+)
+async def test_an_answer_that_breaks_the_protocol(protocol: str, kind: str, body: bytes, words: str) -> None:
+    failure = await failed(protocol, lambda visit: visit.answer(200, body, f"Content-Type: {kind}"))
+    assert (failure.status, failure.transport) == (200, "protocol")
+    assert words in failure.message
+
+
+async def test_an_answer_behind_the_wrong_content_type_is_read() -> None:
+    for protocol, whole in WHOLE.items():
+        replied(await ask(protocol, lambda visit, whole=whole: visit.answer(200, whole, "Content-Type: text/plain")))  # type: ignore[misc]
+
+
+# --- clocks ---------------------------------------------------------------------------------------
+
+
+@BOTH
+async def test_pings_comments_and_empty_deltas_are_no_progress(protocol: str) -> None:
+    # R3.7, R3.11, d12, F24, finding 9
+    nothing = {
+        "anthropic": b": hi\n\n" + sse({"type": "ping"}) + sse(*a_text(0, "")[1:2]),
+        "openai-chat": b": PROCESSING\n\n" + sse(o_chunk({"content": ""})),
+    }
+
+    async def pings(visit: Visit) -> None:
+        await visit.begin_stream()
+        await visit.chunk(BEGUN[protocol])
+        while True:
+            await visit.chunk(nothing[protocol])
+            await asyncio.sleep(0.02)
+
+    async with talk(protocol, pings) as conversation:
+        began = time.monotonic()
+        failure = said(await conversation.call(clocks=CallClocks(5, 5, 0.3, 10)))
+        assert 0.25 < time.monotonic() - began < 2
+        await asyncio.wait_for(conversation.server.left.wait(), 2)
+    # Our clock ended the wait; it is a timeout, not a cut.
+    assert (failure.transport, failure.ended) == ("read_timeout", "none")
+    assert "no further useful event within 0.3 s" in failure.message
+
+
+@BOTH
+async def test_useful_events_keep_a_slow_stream_alive(protocol: str) -> None:
+    async def drip(visit: Visit) -> None:
+        await visit.begin_stream()
+        for part in WHOLE[protocol].split(b"\n\n")[:-1]:
+            for byte in range(0, len(part), 40):
+                await visit.chunk(part[byte : byte + 40])
+            await visit.chunk(b"\n\n")
+            await asyncio.sleep(0.1)
+        await visit.end()
+
+    replied(await asyncio.wait_for(ask_with(protocol, drip, CallClocks(5, 0.4, 0.4, 10)), 5))
+
+
+async def ask_with(protocol: str, script: Script, clocks: CallClocks) -> Any:
+    async with talk(protocol, script) as conversation:
+        return await conversation.call(clocks=clocks)
+
+
+@BOTH
+async def test_the_first_event_has_a_clock_of_its_own(protocol: str) -> None:
+    async def pings(visit: Visit) -> None:
+        await visit.begin_stream()
+        while True:
+            await visit.chunk(b": hi\n\n")
+            await asyncio.sleep(0.02)
+
+    failure = said(await ask_with(protocol, pings, CallClocks(5, 0.3, 5, 10)))
+    assert (failure.transport, failure.ended, failure.status) == ("read_timeout", "none", 200)
+
+
+async def test_starting_for_ever_is_no_progress() -> None:
+    async def starts(visit: Visit) -> None:
+        await visit.begin_stream()
+        while True:
+            await visit.chunk(sse(a_start()))
+            await asyncio.sleep(0.02)
+
+    failure = said(await ask_with("anthropic", starts, CallClocks(5, 5, 0.3, 10)))
+    assert failure.transport == "read_timeout"
+
+
+@BOTH
+async def test_a_stream_that_stays_open_after_its_end_does_not_hold_the_answer_up(protocol: str) -> None:
+    async def open_end(visit: Visit) -> None:
+        await visit.begin_stream()
+        await visit.chunk(WHOLE[protocol])
+        await visit.hung_up()
+
+    began = time.monotonic()
+    replied(await ask_with(protocol, open_end, CallClocks(5, 5, 5, 10)))
+    assert time.monotonic() - began < 2
+
+
+@BOTH
+async def test_the_connection_of_a_whole_answer_is_kept(protocol: str) -> None:
+    async with talk(protocol, streamed_raw(WHOLE[protocol])) as conversation:
+        for _ in range(3):
+            replied(await conversation.call())
+        assert conversation.server.connections == 1
+
+
+@BOTH
+async def test_cancelling_a_call_closes_the_connection(protocol: str) -> None:
+    async def silent(visit: Visit) -> None:
+        await visit.begin_stream()
+        await visit.hung_up()
+
+    async with talk(protocol, silent) as conversation:
+        call = asyncio.ensure_future(conversation.call())
+        while not conversation.server.visits:
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.wait_for(conversation.server.left.wait(), 2)
