@@ -27,14 +27,18 @@ def answer(incident: Incident) -> Decision | Pass:
     return walk("line1", incident, {"observe": lambda _: Observe()})
 
 
-def observation(action: str, failure: Failure, error_class: ErrorClass) -> str:
-    """The result text of a failed call: action, class, reason, whether retrying makes sense, next step (R2.1)."""
+def observation(action: str, failure: Failure, error_class: ErrorClass, *, begun: bool = False) -> str:
+    """The result text of a failed call: action, class, reason, whether retrying makes sense, next step (R2.1).
+
+    `begun`: it may have changed something, and nobody can say what.
+    """
     worth_retrying, advice = _ADVICE.get(error_class, (False, "Try another way."))
     if failure.retry_after_s is not None:
         advice = f"Retry after {failure.retry_after_s:g} seconds."
     lines = [
         f"{action} failed ({error_class.value}): {failure.message.strip() or 'no reason was given'}",
-        f"Retrying the same call makes sense: {'yes' if worth_retrying else 'no'}.",
+        *(["It had begun: what it did until then is not known."] if begun else []),
+        f"Retrying the same call makes sense: {'yes' if worth_retrying and not begun else 'no'}.",
         f"Next: {failure.advice or advice}",
     ]
     if failure.output:

@@ -7,6 +7,7 @@ from harnessd.defence.incident import Incident
 from harnessd.defence.ladder import walk
 from harnessd.domain.decision import Decision, NeedsHuman, Observe, Park, Pass, Remedy, Retry, Stop
 from harnessd.domain.effect import EffectClass
+from harnessd.domain.failure import ErrorClass
 from harnessd.policy.retry import backoff_s
 
 # While a dependency is down it is asked every 1 to 5 minutes (R3.2a): the first wait, doubled up to the last.
@@ -37,7 +38,8 @@ def _retry(incident: Incident) -> Remedy | str:
     settings, failure = incident.settings, incident.failure
     if failure.output_passed:
         return "output of this attempt was already passed on"
-    if failure.effect_begun and incident.effect_class not in _REPEATABLE:
+    begun = failure.effect_begun or incident.error_class is ErrorClass.OUTCOME_UNKNOWN
+    if begun and incident.effect_class not in _REPEATABLE:
         return "the effect may have begun, and it must not happen twice"
     if incident.tries > settings.retries:
         return f"all {settings.retries} retries are used"

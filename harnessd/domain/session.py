@@ -142,8 +142,11 @@ def view(path: Iterable[Node]) -> tuple[Message, ...]:
 
     for node in path:
         if node.kind is NodeKind.ASSISTANT:
-            close()
             message = assistant_message(node)
+            if not message.blocks:
+                # An answer without anything in it is history, but no service takes it back.
+                continue
+            close()
             order = {use.id: place for place, use in enumerate(message.tool_uses)}
             messages.append(message)
         else:

@@ -1,0 +1,332 @@
+"""Any legal sequence of events, in any order that concurrency allows, with crashes anywhere (R2.2, R3.8, R6.1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from harnessd.domain.effect import EffectClass
+from harnessd.domain.failure import Failure, IllegalEvent
+from harnessd.domain.messages import FinishReason, ModelReply, TextBlock
+from harnessd.domain.ports import ToolOutcome
+from harnessd.domain.record import PersonMessage
+from harnessd.domain.session import view
+from harnessd.domain.task import TaskState, Verb
+from harnessd.engine.protocol import (
+    CallModel,
+    CallTool,
+    Cancelled,
+    Event,
+    Finish,
+    ModelFailed,
+    ModelReplied,
+    PersonSaid,
+    Resumed,
+    RunState,
+    StepDown,
+    TaskLeased,
+    ToolFailed,
+    ToolReturned,
+    Wait,
+    WaitElapsed,
+)
+from tests.engine.desk import Desk, unpaired
+from tests.engine.scenery import (
+    EFFECTS,
+    FREE,
+    MODEL_FAILURES,
+    TOOL_FAILURES,
+    TOOLS,
+    calls,
+    illegal,
+    model_failure,
+    policies,
+    reply,
+    says,
+    tool_failure,
+)
+
+IMPATIENT = "---\nkind: retry\nmodel: {retries: 1, classes: {auth: {do: needs_human}}}\npark: {max: 2m}\n"
+STRICT = "---\nkind: retry\ntool: {retries: 1, classes: {execution_failed: {do: stop}}}\n"
+RULES = (TOOLS, FREE, FREE + IMPATIENT, TOOLS + "ask: {after: 1h, do: stop}\n" + STRICT)
+LIMITS: tuple[dict[str, float], ...] = ({}, {"tool_calls": 3}, {"turns": 4}, {"cost_usd": 0.03}, {"tokens": 90})
+
+arguments = st.sampled_from([{}, {"a": 1}, {"a": 2}, None])
+wanted = st.tuples(st.sampled_from([*EFFECTS, "nothing"]), arguments)
+luck = st.sampled_from([0.0, 0.5, 0.999])
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """One task from its first lease to its end, and beyond."""
+
+    def __init__(self) -> None:
+        """Nothing happens before `begin`."""
+        super().__init__()
+        self.desk = Desk()
+        self.turn = 0
+        self.doubted: Counter[str] = Counter()  # keys of which a person said that the act was not done
+        self.known_not_begun: set[str] = set()  # effects whose failure says that nothing began
+        self.finished = 0
+
+    @initialize(text=st.sampled_from(RULES), limits=st.sampled_from(LIMITS))
+    def begin(self, text: str, limits: dict[str, float]) -> None:
+        self.text, self.limits = text, limits
+        self.desk = Desk(policies(text, **limits))
+        self.desk.lease()
+
+    # --- the model ------------------------------------------------------------------------------------------------
+
+    def _model(self) -> bool:
+        return any(isinstance(act, CallModel) for act in self.desk.under_way.values())
+
+    @precondition(_model)
+    @rule(these=st.lists(wanted, min_size=1, max_size=5), same_ids=st.booleans())
+    def asks_for_calls(self, these: list[tuple[str, Any]], same_ids: bool) -> None:
+        self.turn += 1
+        self.desk.replied(calls(*these, turn="" if same_ids else f"{self.turn}."))
+
+    @precondition(_model)
+    @rule(
+        answer=st.sampled_from(
+            [says("done"), reply(TextBlock("and th"), finish=FinishReason.LENGTH), reply(), reply(TextBlock(""))]
+        )
+    )
+    def answers(self, answer: ModelReply) -> None:
+        self.desk.replied(answer)
+
+    @precondition(_model)
+    @rule(kind=st.sampled_from(MODEL_FAILURES), luck=luck)
+    def attempt_fails(self, kind: str, luck: float) -> None:
+        self.desk.model_failed(model_failure(kind), luck)
+
+    # --- tools ----------------------------------------------------------------------------------------------------
+
+    def _tools(self) -> bool:
+        return any(isinstance(act, CallTool) for act in self.desk.under_way.values())
+
+    def _one_of(self, place: int) -> str:
+        return sorted(self.desk.under_way)[place % len(self.desk.under_way)]
+
+    @precondition(_tools)
+    @rule(place=st.integers(0, 4), bad=st.booleans(), job=st.booleans())
+    def tool_answers(self, place: int, bad: bool, job: bool) -> None:
+        about = {"job": "j1"} if job else {"is_error": bad}
+        self.desk.returned("result", self._one_of(place), **about)
+
+    @precondition(_tools)
+    @rule(place=st.integers(0, 4), kind=st.sampled_from(TOOL_FAILURES), begun=st.booleans(), luck=luck)
+    def tool_fails(self, place: int, kind: str, begun: bool, luck: float) -> None:
+        call = self._one_of(place)
+        act = self.desk.under_way[call]
+        failure = tool_failure(act.tool if isinstance(act, CallTool) else "", kind, begun=begun)
+        if not failure.effect_begun:
+            self.known_not_begun.add(call)
+        self.desk.failed(failure, call, luck)
+
+    @precondition(lambda self: bool(self.desk.asked_to_end & set(self.desk.under_way)))
+    @rule(place=st.integers(0, 4), begun=st.booleans())
+    def call_ends_as_asked(self, place: int, begun: bool) -> None:
+        call = self._one_of(place)
+        act = self.desk.under_way[call]
+        if isinstance(act, CallTool):
+            if not begun:
+                self.known_not_begun.add(call)
+            self.desk.failed(tool_failure(act.tool, "cancelled", begun=begun), call)
+        else:
+            self.desk.model_failed(model_failure("cancelled"))
+
+    # --- time and people ------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.desk.wait is not None and self.desk.last is None)
+    @rule()
+    def backoff_ends(self) -> None:
+        self.desk.waited()
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 90.0, 4000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.desk.now += seconds
+
+    def _runs(self) -> bool:
+        return self.desk.last is None
+
+    @precondition(_runs)
+    @rule()
+    def is_cancelled(self) -> None:
+        self.desk.cancel("eve")
+
+    @precondition(_runs)
+    @rule(why=st.sampled_from(["drain", "pause"]), now=st.booleans())
+    def steps_down(self, why: str, now: bool) -> None:
+        self.desk.step_down(why, now=now)
+
+    @precondition(_runs)
+    @rule()
+    def person_speaks(self) -> None:
+        self.desk.hear("Mind the gap.")
+
+    @rule(limit=st.sampled_from([2.0, 5.0, 50.0]))
+    def limits_change(self, limit: float) -> None:
+        self.limits = {name: limit if name != "cost_usd" else limit / 100 for name in self.limits}
+        self.desk.rules = policies(self.text, **self.limits)
+
+    # --- crashes --------------------------------------------------------------------------------------------------
+
+    @precondition(_runs)
+    @rule(cancelled=st.booleans(), paused=st.booleans())
+    def is_killed(self, cancelled: bool, paused: bool) -> None:
+        """Also while nobody works on it, a person may cancel or pause."""
+        desk = self.desk
+        waiting = desk.wait.until if desk.run.state is RunState.BACKOFF and desk.wait else None
+        desk.crash()
+        before: list[Event] = [Cancelled(desk.now, "eve")] if cancelled else []
+        before += [StepDown(desk.now, "pause")] if paused else []
+        commands = desk.lease(*before)
+        if waiting is not None and waiting > desk.now and not before:
+            assert commands == (Wait(waiting),), "a run restored in a backoff goes on as the unbroken one"
+
+    # --- while nobody works on it -----------------------------------------------------------------------------------
+
+    def _state(self, *states: TaskState) -> bool:
+        return self.desk.last is not None and self.desk.ledger.state in states
+
+    @precondition(lambda self: self._state(TaskState.QUEUED))
+    @rule()
+    def next_worker(self) -> None:
+        self.desk.lease()
+
+    @precondition(lambda self: self._state(TaskState.PARKED, TaskState.WAITING))
+    @rule()
+    def its_time_comes(self) -> None:
+        ledger = self.desk.ledger
+        if ledger.until is not None:
+            self.desk.now = max(self.desk.now, ledger.until)
+            self.desk.return_to_work(Verb.WAKE if ledger.state is TaskState.PARKED else Verb.ANSWER)
+
+    @precondition(lambda self: self._state(TaskState.PARKED, TaskState.WAITING, TaskState.PAUSED, TaskState.STOPPED))
+    @rule()
+    def person_resumes(self) -> None:
+        self.desk.return_to_work()
+
+    @precondition(lambda self: self._state(TaskState.WAITING) and bool(self.desk.ledger.asked))
+    @rule(place=st.integers(0, 2), say=st.sampled_from(["", "Be quick."]))
+    def person_answers(self, place: int, say: str) -> None:
+        question = self.desk.ledger.asked[-1]
+        choice = question.choices[place % len(question.choices)]
+        if choice == "not-done":
+            self.doubted[question.data["key"]] += 1
+        self.desk.ledger.answer(question.id, choice, say)
+        self.desk.lease()
+
+    @precondition(lambda self: self.desk.last is not None)
+    @rule()
+    def comes_late(self) -> None:
+        desk = self.desk
+        message = PersonMessage(99, "late", desk.now)
+        late: tuple[Event, ...] = (
+            ModelReplied(desk.now, "e1", says("late")),
+            ModelFailed(desk.now, "e1", model_failure("server")),
+            ToolReturned(desk.now, "e2", ToolOutcome("late")),
+            ToolFailed(desk.now, "e2", tool_failure("pay", "failed")),
+            *(WaitElapsed(desk.now), Cancelled(desk.now), StepDown(desk.now, "drain"), PersonSaid(desk.now, message)),
+        )
+        for event in late:
+            assert desk.run.receive(event, desk.rules) == ()
+
+    @rule()
+    def illegal_events_change_nothing(self) -> None:
+        desk, run = self.desk, self.desk.run
+        before = (run.state, run.counters, repr(run))
+        wrong: list[Event] = [TaskLeased(desk.now), Resumed(desk.now)]
+        if run.state is not RunState.OVER:
+            wrong += [ModelReplied(desk.now, "e999", says("?")), ToolReturned(desk.now, "e999", ToolOutcome("?"))]
+            for call, act in desk.under_way.items():
+                other: Event = ToolReturned(desk.now, call, ToolOutcome("?"))
+                wrong += [ModelReplied(desk.now, call, says("?")) if isinstance(act, CallTool) else other]
+        if run.state not in (RunState.BACKOFF, RunState.OVER):
+            wrong += [WaitElapsed(desk.now)]
+        for event in wrong:
+            with pytest.raises(IllegalEvent):
+                run.receive(event, desk.rules)
+        assert (run.state, run.counters, repr(run)) == before
+
+    # --- what always holds ----------------------------------------------------------------------------------------
+
+    @invariant()
+    def what_is_recorded_can_be_shown(self) -> None:
+        path = self.desk.ledger.path
+        if isinstance(self.desk.last, Finish):
+            assert unpaired(path) == []
+        messages = view(path)
+        if messages and not self._open():
+            last = messages[-1].role == "assistant"
+            assert illegal(messages[:-1] if last else messages) == ""
+
+    def _open(self) -> bool:
+        return bool(unpaired(self.desk.ledger.path))
+
+    @invariant()
+    def nothing_is_done_twice(self) -> None:
+        effects = self.desk.ledger.effects
+        for (node, call_id), tries in self._tries().items():
+            effect_class = effects[tries[0]].effect_class
+            if effect_class is EffectClass.REVERSIBLE:
+                assert set(tries[:-1]) <= self.known_not_begun, f"{node}/{call_id} was begun again"
+        keys: dict[str, list[str]] = {}
+        for act in self.desk.performed:
+            effect = effects[act.call]
+            if effect.effect_class is EffectClass.IRREVERSIBLE:
+                assert effect.key
+                keys.setdefault(effect.key, []).append(effect.id)
+        for key, acts in keys.items():
+            begun = [act for act in acts[:-1] if act not in self.known_not_begun]
+            answered = [act for act in begun if (effects[act].result or {}).get("is_error")]
+            assert len(begun) - len(answered) <= self.doubted[key], f"{key} was performed again without a person's word"
+
+    def _tries(self) -> dict[tuple[str, str], list[str]]:
+        tries: dict[tuple[str, str], list[str]] = {}
+        for act in self.desk.performed:
+            effect = self.desk.ledger.effects[act.call]
+            tries.setdefault((effect.node, effect.call_id), []).append(effect.id)
+        return tries
+
+    @invariant()
+    def each_warning_is_given_once(self) -> None:
+        given = [(e.data["budget"], e.data["level"]) for e in self.desk.ledger.events if e.type == "budget_warning"]
+        assert len(given) == len(set(given))
+
+    def teardown(self) -> None:
+        """Whatever happened, a task that is left to a willing world comes to its end."""
+        desk = self.desk
+        for _ in range(200):
+            if isinstance(desk.last, Finish):
+                break
+            self._help()
+        assert isinstance(desk.last, Finish)
+        assert unpaired(desk.ledger.path) == []
+
+    def _help(self) -> None:
+        desk = self.desk
+        if desk.last is not None:
+            for question in desk.ledger.asked:
+                desk.ledger.answer(question.id, question.choices[0])
+            if desk.ledger.state is not TaskState.QUEUED:
+                desk.ledger.move(Verb.RESUME)
+            desk.lease()
+        elif desk.wait is not None and desk.run.state is RunState.BACKOFF:
+            desk.waited()
+        elif self._model():
+            desk.replied(says("done"))
+        else:
+            desk.returned("ok", min(desk.under_way))
+
+
+TestAnyOrder = AnyOrder.TestCase
+
+
+def test_failures_are_values() -> None:
+    """The scenery's failures are of the kind the world hands in."""
+    assert all(isinstance(model_failure(kind), Failure) for kind in MODEL_FAILURES)
