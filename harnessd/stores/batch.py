@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+import resource
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harnessd.domain.failure import HarnessError, StorageFull, StoreLocked, StoreLost
-from harnessd.stores.database import Missed, Row, Rows, Statement, Unit
+from harnessd.stores.database import Conflict, Missed, Row, Rows, Statement, Unit
+from harnessd.stores.owner import beside
 
 Crashpoint = Callable[[str], None]
 Answer = list[Rows] | Exception
 
-ROOM_LEFT_BYTES = 1 << 20  # under this an I/O error is taken for a full disk: a file limit shows up as one, too
+ROOM_LEFT_BYTES = 1 << 20  # under this an I/O error is taken for a full disk
 PRIMARY_CODE = 0xFF  # the low byte of an extended result code (sqlite.org/rescode.html)
 
 
 class Unwritten(Exception):  # noqa: N818 - an answer inside the store
     """Nothing of this transaction was written; `error` says why."""
 
-    def __init__(self, error: HarnessError) -> None:
+    def __init__(self, error: Exception) -> None:
         """Keep what the members are told."""
         self.error = error
         super().__init__(str(error))
@@ -80,14 +82,15 @@ class BatchRunner:
     def _member(self, cursor: sqlite3.Cursor, unit: Unit) -> Answer:
         cursor.execute("SAVEPOINT member")
         try:
-            answer = [rows for rows in self._rows(cursor, unit)]  # noqa: C416 - runs inside this try
+            answer: Answer = self._rows(cursor, unit)
         except (Missed, sqlite3.Error, ValueError, OverflowError) as error:
-            if not cursor.connection.in_transaction:
-                # Out of space or memory SQLite may roll back all of it: no mate of this member is written either.
+            words = error if isinstance(error, Missed) else self._refusal(error)
+            if isinstance(words, StoreLost) or not cursor.connection.in_transaction:
+                # A broken store takes nobody's work; and out of space SQLite may have rolled all of it back.
                 raise
             cursor.execute("ROLLBACK TO member")
             cursor.execute("RELEASE member")
-            return self.explain(error) if _lost_resource(error) else error
+            return words
         cursor.execute("RELEASE member")
         return answer
 
@@ -102,12 +105,15 @@ class BatchRunner:
                 break
         return answer
 
+    def _refusal(self, error: Exception) -> Exception:
+        return Conflict(str(error)) if isinstance(error, sqlite3.IntegrityError) else self.explain(error)
+
     def explain(self, error: Exception) -> HarnessError:
         """Our words for what SQLite says."""
         code = getattr(error, "sqlite_errorcode", None) or 0
         name = getattr(error, "sqlite_errorname", None) or type(error).__name__
         primary = code & PRIMARY_CODE
-        if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and self._disk_is_full()):
+        if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and self._no_room()):
             return StorageFull(
                 f"There is no room left for the store {self._database} ({name}); nothing of this step was written.",
                 remedy="Free space on that disk; the daemon goes on by itself.",
@@ -125,12 +131,17 @@ class BatchRunner:
             )
         return HarnessError(f"The store refused a step: {error} ({name}).")
 
-    def _disk_is_full(self) -> bool:
+    def _no_room(self) -> bool:
+        # A limit on file sizes (RLIMIT_FSIZE) shows up as an I/O error, and so does a quota of some file systems.
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         try:
             status = os.statvfs(self._database.parent)
+            log = beside(self._database, "-wal").stat().st_size
         except OSError:
             return False
-        return status.f_bavail * status.f_frsize < ROOM_LEFT_BYTES
+        return status.f_bavail * status.f_frsize < ROOM_LEFT_BYTES or (
+            limit != resource.RLIM_INFINITY and limit - log < ROOM_LEFT_BYTES
+        )
 
 
 def execute(cursor: sqlite3.Cursor, text: str, statement: Statement) -> tuple[Rows, int]:
@@ -145,16 +156,3 @@ def execute(cursor: sqlite3.Cursor, text: str, statement: Statement) -> tuple[Ro
 def _roll_back(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
-
-
-def _lost_resource(error: Exception) -> bool:
-    primary = (getattr(error, "sqlite_errorcode", None) or 0) & PRIMARY_CODE
-    return primary in (
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-    )

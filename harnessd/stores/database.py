@@ -7,20 +7,18 @@ transaction, a whole batch of units crosses to the database in one hop, and ever
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Row = tuple[Any, ...]
 Rows = list[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """One named query with its parameters.
 
     Attributes:
@@ -31,7 +29,7 @@ class Statement:
     """
 
     name: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any]
     must_touch: int | None = None
     or_stop: bool = False
 
@@ -46,6 +44,10 @@ class Missed(Exception):  # noqa: N818 - an answer inside the store, not an erro
         """Keep the statement's name: the caller knows what it means."""
         self.statement = statement
         super().__init__(statement)
+
+
+class Conflict(Exception):  # noqa: N818 - an answer inside the store
+    """A row with this identity is there already; the unit was rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,8 @@ def chain_hash(before: bytes, id_: str, parent: str | None, kind: str, at: float
 
     Each dialect offers it to the queries as `chain()`.
     """
-    facts = json.dumps([id_, parent, kind, at], ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(b"%b%b\n%b" % (before, facts.encode("utf-8"), payload.encode("utf-8"))).digest()
+    row = f"{id_}\n{parent or ''}\n{kind}\n{at!r}\n{payload}"
+    return hashlib.sha256(before + row.encode("utf-8")).digest()
 
 
 class Database(Protocol):

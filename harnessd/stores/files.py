@@ -73,19 +73,6 @@ def migrate(connection: sqlite3.Connection, found: Found, crashpoint: Callable[[
         crashpoint("J22-after")
 
 
-def create_private(database: Path) -> None:
-    """Make a missing database file, readable by its owner alone; SQLite gives its companions the same mode.
-
-    Exclusive creation: an existing file is never opened here (see `owner.identities`).
-    """
-    try:
-        os.close(os.open(database, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise HarnessError(f"The store {database} cannot be made: {error.strerror}.") from error
-
-
 def copy_out(connection: sqlite3.Connection, database: Path, target: Path, crashpoint: Callable[[str], None]) -> None:
     """Write a whole copy to `target`: beside it first, renamed once it is durable. Raises HarnessError."""
     if target.resolve() in {beside(database, ending).resolve() for ending in COMPANIONS}:

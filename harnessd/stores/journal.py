@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harnessd.domain.effect import Effect
-from harnessd.domain.failure import HarnessError
+from harnessd.domain.failure import HarnessError, IllegalEvent
 from harnessd.domain.ports import History
 from harnessd.domain.record import (
     AppendNode,
@@ -20,7 +20,7 @@ from harnessd.domain.record import (
 )
 from harnessd.domain.session import Node, NodeKind, open_calls
 from harnessd.domain.task import Lease, TaskState
-from harnessd.stores.database import Missed, Rows, Statement
+from harnessd.stores.database import Conflict, Missed, Rows, Statement
 from harnessd.stores.kernel import Kernel, event
 from harnessd.stores.records import TARGETS, explain_miss, unit_of
 from harnessd.stores.rows import (
@@ -49,6 +49,8 @@ class Journal(Kernel):
             await self._write(unit)
         except Missed as missed:
             raise explain_miss(missed, lease) from None
+        except Conflict as conflict:
+            raise IllegalEvent(f"Task {lease.task}: recorded twice ({conflict}); nothing was written.") from conflict
         for point in points:
             self._crashpoint(f"{point}-after")
         if any(isinstance(record, ChangeTask) for record in records):

@@ -74,10 +74,16 @@ class AckedMark:
             raise HarnessError(f"{self.path} cannot be written: {error.strerror}.") from error
 
     def read(self) -> tuple[str, int] | None:
-        """The store's identity and its last acknowledged commit; None for a fresh or unreadable mark."""
-        words = os.pread(self._file, 200, 0).decode("ascii", "replace").split()
-        if len(words) != 3 or words[2] != _checksum(f"{words[0]} {words[1]}"):
+        """The store's identity and its last acknowledged commit; None for a fresh mark. Raises StoreLost."""
+        text = os.pread(self._file, 200, 0)
+        if not text:
             return None
+        words = text.decode("ascii", "replace").split()
+        if len(words) != 3 or words[2] != _checksum(f"{words[0]} {words[1]}"):
+            raise StoreLost(
+                f"{self.path} is damaged: nobody can tell whether the store holds all it acknowledged.",
+                remedy="If you know that it does, delete that file; else run `harnessd restore FILE` with a backup.",
+            )
         return words[0], int(words[1])
 
     def write(self, store: str, commit: int, monotonic: float | None = None) -> None:
@@ -153,4 +159,4 @@ def file_system_of(folder: str, mountinfo: str) -> str:
 
 
 def _checksum(text: str) -> str:
-    return f"{zlib.crc32(text.encode('ascii')):08x}"
+    return f"{zlib.crc32(text.encode('utf-8')):08x}"

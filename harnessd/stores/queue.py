@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -14,7 +13,7 @@ from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused, Submitted, TaskFilter
 from harnessd.domain.record import Question
 from harnessd.domain.task import Counters, Lease, Task, TaskDraft, TaskState
-from harnessd.stores.database import CHAIN_START, Statement, Unit
+from harnessd.stores.database import CHAIN_START, Conflict, Statement, Unit
 from harnessd.stores.kernel import Kernel, event
 from harnessd.stores.rows import draft_from_json, draft_to_json, encode, folder, plain, question_from, task_from
 
@@ -52,7 +51,7 @@ class Queue(Kernel):
             task = Task(self._next_id(now), stored, TaskState.QUEUED, now)
             try:
                 answer = await self._write(submission(task))
-            except sqlite3.IntegrityError:
+            except Conflict:
                 continue  # somebody else's id, from a restored copy or a clock set back
             if not answer[0]:
                 return await self._same_key(draft)

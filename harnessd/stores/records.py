@@ -10,7 +10,6 @@ from harnessd.domain.decision import Retry
 from harnessd.domain.effect import Effect
 from harnessd.domain.events import EventType
 from harnessd.domain.failure import HarnessError, IllegalEvent, LeaseLost
-from harnessd.domain.messages import TextBlock, ToolResultBlock, ToolUseBlock
 from harnessd.domain.record import (
     AppendNode,
     AskPerson,
@@ -25,7 +24,7 @@ from harnessd.domain.record import (
     SettleEffect,
     TakeMessage,
 )
-from harnessd.domain.session import Node, blocks_of
+from harnessd.domain.session import Node
 from harnessd.domain.task import TASK_TRANSITIONS, Lease, StopReason, TaskState, Verb
 from harnessd.stores.database import Missed, Statement, Unit
 from harnessd.stores.kernel import event
@@ -60,18 +59,18 @@ AFRESH = (Verb.RESUME, Verb.RETRY)
 
 def unit_of(lease: Lease, records: Sequence[Record], now: float, revision: int) -> Unit:
     """The whole unit: the fence first, then the records in order, then the events that nobody recorded by name."""
-    statements = [
-        Statement("fence", {"task": lease.task, "owner": lease.owner, "epoch": lease.epoch}, must_touch=1),
-    ]
-    seen = [event(r.type, now, lease.task, r.data, r.node, revision) for r in records if isinstance(r, RecordEvent)]
-    named = {statement.params["type"] for statement in seen}
+    task = lease.task
+    statements = [Statement("fence", {"task": task, "owner": lease.owner, "epoch": lease.epoch}, 1)]
+    seen: list[Statement] = []
+    named = {record.type for record in records if isinstance(record, RecordEvent)}
     asked = any(isinstance(record, AskPerson) for record in records)
     for record in records:
         statements += _written(record, lease, now)
         if asked and isinstance(record, ChangeTask) and record.verb is Verb.ASK:
             continue  # the question speaks for the task's move
-        shown = _shown(record, lease.task, now, revision)
-        seen += [one for one in shown if one.params["type"] not in named]
+        shown = _shown(record, task, now, revision)
+        seen += [one for one in shown if one.params["type"] not in named] if named else shown
+    seen += [event(r.type, now, task, r.data, r.node, revision) for r in records if isinstance(r, RecordEvent)]
     return (*statements, *seen)
 
 
@@ -230,14 +229,15 @@ def _shown(record: Record, task: str, now: float, revision: int) -> Sequence[Sta
 def excerpt(node: Node) -> dict[str, Any]:
     """What an event shows of a node."""
     shown: dict[str, Any] = {}
-    for block in blocks_of(node):
-        match block:
-            case TextBlock(text):
-                shown.setdefault("text", text[:EXCERPT])
-            case ToolUseBlock():
-                shown.setdefault("calls", []).append({"id": block.id, "name": block.name})
-            case ToolResultBlock(call_id, text, is_error):
-                shown |= {"call": call_id, "is_error": is_error, "text": text[:EXCERPT]}
+    for block in node.payload["blocks"]:
+        match block["type"]:
+            case "text":
+                shown.setdefault("text", block["text"][:EXCERPT])
+            case "tool_use":
+                shown.setdefault("calls", []).append({"id": block["id"], "name": block["name"]})
+            case "tool_result":
+                is_error = block.get("is_error", False)
+                shown |= {"call": block["tool_use_id"], "is_error": is_error, "text": block["text"][:EXCERPT]}
             case _:
                 pass
     return shown

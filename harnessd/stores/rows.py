@@ -19,14 +19,18 @@ from harnessd.stores.database import Row
 SYMBOL_FOR_NULL = "\N{SYMBOL FOR NULL}"
 
 
+_json_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def encode(value: Any) -> str:
     """JSON in one line, keys in the order they came: the wire form of a block must leave as it arrived."""
-    return well_formed(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    text = _json_text(value)
+    return text if text.isascii() else well_formed(text)
 
 
 def plain(text: str) -> str:
     """Text for a column of its own: PostgreSQL takes no NUL and nobody takes half a surrogate pair."""
-    return well_formed(text).replace("\0", SYMBOL_FOR_NULL)
+    return (text if text.isascii() else well_formed(text)).replace("\0", SYMBOL_FOR_NULL)
 
 
 def folder(workspace: str) -> str:

@@ -96,8 +96,7 @@ class SqliteDatabase:
         acked = self._mark.read()
         if acked is not None and not self.path.exists():
             raise lost_acknowledged(self.path, acked[1], 0)
-        files.create_private(self.path)
-        self._writer = await self._connect_writer()
+        self._writer = await self._connect_writer(fresh=not self.path.exists())
         epoch, commit, newest_event = await self._writer.hop(lambda connection: self._make_ours(connection, owner))
         self._lock.sign(owner)
         self._mark.write(self._store, commit)
@@ -171,7 +170,9 @@ class SqliteDatabase:
             return await self._readers[self._next_reader].hop(lambda connection: read(connection, reads))
         except sqlite3.Error as error:
             assert self._runner is not None  # noqa: S101 - there are readers
-            raise self._runner.explain(error) from error
+            words = self._runner.explain(error)
+            # One task's damaged page is no reason to stop the others: told as what it is, and only a write is fatal.
+            raise HarnessError(words.sentence, remedy=words.remedy) from error
 
     async def backup(self, path: str) -> None:
         """See the port. Raises HarnessError where the copy cannot be written."""
@@ -214,7 +215,7 @@ class SqliteDatabase:
         if writer is not None:
             await writer.close()
 
-    async def _connect_writer(self) -> OneHopConnection:
+    async def _connect_writer(self, *, fresh: bool = False) -> OneHopConnection:
         pragmas = (
             "PRAGMA journal_mode = WAL",
             "PRAGMA synchronous = FULL",
@@ -222,7 +223,7 @@ class SqliteDatabase:
             "PRAGMA temp_store = MEMORY",
             *self._pragmas,
         )
-        return await self._connect(f"file:{quote(str(self.path))}?mode=rw", pragmas)
+        return await self._connect(f"file:{quote(str(self.path))}?mode={'rwc' if fresh else 'rw'}", pragmas)
 
     async def _connect_reader(self) -> OneHopConnection:
         return await self._connect(f"file:{quote(str(self.path))}?mode=ro", ("PRAGMA query_only = ON",))
@@ -231,6 +232,8 @@ class SqliteDatabase:
         def connector() -> sqlite3.Connection:
             connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S, cached_statements=256)
             try:
+                if "mode=rwc" in uri:
+                    self.path.chmod(0o600)  # still empty; SQLite gives the log and the index the same mode
                 connection.create_function("chain", 6, chain_hash, deterministic=True)
                 for pragma in pragmas:
                     connection.execute(pragma).fetchall()

@@ -6,7 +6,7 @@ WHERE task = :task AND pointer IS :parent
 
 -- name: insert_node
 INSERT INTO nodes (task, id, parent, kind, payload, at, chain)
-SELECT :task, :id, :parent, :kind, :payload, :at, sessions.chain FROM sessions WHERE sessions.task = :task
+VALUES (:task, :id, :parent, :kind, :payload, :at, (SELECT sessions.chain FROM sessions WHERE sessions.task = :task))
 
 -- name: move_pointer
 UPDATE sessions SET pointer = :to

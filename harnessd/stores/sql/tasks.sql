@@ -17,9 +17,9 @@ tasks.system, tasks.pause_asked, tasks.recoveries, tasks.cancel_asked
 -- fragment: due
 tasks.state = 'queued'
 AND (tasks.not_before IS NULL OR tasks.not_before <= :now)
-AND NOT EXISTS (
+AND (tasks.after_tasks = '[]' OR NOT EXISTS (
     SELECT 1 FROM json_each(tasks.after_tasks) AS wanted LEFT JOIN tasks AS first ON first.id = wanted.value
-    WHERE first.state IS NOT 'completed')
+    WHERE first.state IS NOT 'completed'))
 AND NOT EXISTS (
     SELECT 1 FROM workspaces AS held WHERE tasks.workspace <> '' AND held.holder <> tasks.id AND {overlap})
 
@@ -49,9 +49,12 @@ SELECT id FROM tasks WHERE id >= :prefix AND id < :beyond ORDER BY id LIMIT 6
 SELECT max(id) FROM tasks
 
 -- name: claim_one
+-- The index holds the queue in the order of claiming: without it each claim would sort everything that waits.
 UPDATE tasks SET state = 'running', epoch = epoch + 1, lease_owner = :owner, lease_expires = :expires, claim = :claim,
     started_at = coalesce(started_at, :now), until = NULL, why = '', waits_for = NULL
-WHERE id = (SELECT tasks.id FROM tasks WHERE {due} ORDER BY tasks.priority DESC, tasks.submitted_at, tasks.id LIMIT 1)
+WHERE id = (
+    SELECT tasks.id FROM tasks INDEXED BY tasks_queue
+    WHERE {due} ORDER BY tasks.priority DESC, tasks.submitted_at, tasks.id LIMIT 1)
 RETURNING {task_columns}
 
 -- name: hold_workspace

@@ -44,7 +44,7 @@ CREATE INDEX tasks_queue ON tasks (priority DESC, submitted_at, id) WHERE state 
 CREATE INDEX tasks_running ON tasks (claim) WHERE state = 'running';
 CREATE INDEX tasks_until ON tasks (until) WHERE until IS NOT NULL;
 CREATE INDEX tasks_age ON tasks (submitted_at, id);
-CREATE INDEX tasks_state ON tasks (state, submitted_at);
+CREATE INDEX tasks_state ON tasks (state);
 
 CREATE TABLE sessions (
     task TEXT PRIMARY KEY,
@@ -94,9 +94,9 @@ CREATE TABLE decisions (
 );
 CREATE INDEX decisions_of ON decisions (task);
 
--- AUTOINCREMENT: a sequence number a follower has seen is never given again, whatever retention deletes.
+-- A sequence number that a follower has seen is never given again: whatever is deleted, the newest row stays.
 CREATE TABLE events (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER PRIMARY KEY,
     at REAL NOT NULL,
     task TEXT,
     node TEXT,
