@@ -79,12 +79,12 @@ async def run(service: Service, options: argparse.Namespace) -> None:
 
 def announce(address: str, options: argparse.Namespace) -> None:
     """Say where we listen: the line on stdout, and the ready file in one rename."""
-    sys.stdout.write(f"{address}\n" if options.print_address else f"listening on {address}\n")
-    sys.stdout.flush()
     if options.ready_file:
         half = options.ready_file.with_suffix(".tmp")
         half.write_text(f"{address}\n", encoding="utf-8")
         half.replace(options.ready_file)
+    sys.stdout.write(f"{address}\n" if options.print_address else f"listening on {address}\n")
+    sys.stdout.flush()
 
 
 def lay_out(service: Service, model: str, folder: Path) -> None:

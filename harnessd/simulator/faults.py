@@ -40,7 +40,7 @@ MORE = (
     "size",
 )
 PLAN_KEYS = ("request", "at", "do", "model")
-RATE_KEYS = ("p", "do", "attempts")
+RATE_KEYS = ("p", "do", "attempts", "lasting")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,15 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """A fault by chance; with `attempts`, only on the first tries at a point, so that patience is rewarded."""
+    """A fault by chance; with `attempts`, only on the first tries at a point, so that patience is rewarded.
+
+    `lasting`: drawn once a point, so that no patience helps there.
+    """
 
     fault: Fault
     p: float
     attempts: int | None = None
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ def read_rated(raw: Any, where: str) -> Rated:
         read_fault(raw.get("do"), f"{where}.do"),
         float(p),
         None if attempts is None else count_of(attempts, f"{where}.attempts"),
+        bool(raw.get("lasting")),
     )
 
 
@@ -144,7 +149,8 @@ def draw(plan: FaultPlan, transcript: Transcript, request: int, attempt: int) ->
     for n, rated in enumerate(plan.rate):
         if rated.attempts is not None and attempt > rated.attempts:
             continue
-        if chance(plan.seed, transcript.model, transcript.shape, attempt, n) < rated.p:
+        drawn = 0 if rated.lasting else attempt
+        if chance(plan.seed, transcript.model, transcript.shape, drawn, n) < rated.p:
             return rated.fault
     return None
 

@@ -79,7 +79,7 @@ def fitting(turn: Turn, script: Script, transcript: Transcript) -> dict[str, str
     if not all(holds(key, wanted, turn, transcript) for key, wanted in turn.when.items()):
         return None
     captures = builtins_of(transcript)
-    captures |= {f"wild{n}": text for n, text in enumerate(script.wildcards(transcript.model), start=1)}
+    captures |= {f"wild{n}": text for n, text in enumerate(script.wild, start=1)}
     for key, pattern in turn.patterns.items():
         found = last_match(pattern, text_for(key, transcript))
         if found is None:

@@ -24,7 +24,7 @@ TURN_KEYS = ("name", "when", "captures", "say", "think", "call", "finish", "dela
 CALL_KEYS = ("tool", "args", "raw_args")
 SCRIPT_KEYS = (
     *("model", "about", "turns", "faults", "window", "max_output", "key", "dialect", "history", "allow", "marker"),
-    *("ids", "tools_for_history", "files", "prompt"),
+    *("ids", "tools_for_history", "files", "prompt", "use"),
 )
 LIMIT_KEYS = ("window", "max_output", "key", "dialect", "tools_for_history")
 FINISHES = ("stop", "tool_use", "length", "refusal", "content_filter")
@@ -74,6 +74,8 @@ class Script:
     files: Mapping[str, str] = field(default_factory=dict)
     prompt: str = ""
     about: str = ""
+    use: str | None = None
+    wild: tuple[str, ...] = ()
 
     def wildcards(self, model: str) -> tuple[str, ...]:
         """What the stars of the pattern stand for in this model's name."""
@@ -89,11 +91,15 @@ class Scripts:
     by_pattern: dict[str, Script] = field(default_factory=dict)
 
     def find(self, model: str) -> Script | None:
-        """The script of a model, or None: no such model."""
-        if model in self.by_pattern:
-            return self.by_pattern[model]
+        """The script of a model, or None: no such model. One that uses another's turns keeps its own faults and sizes."""
         fitting = [pattern for pattern in self.by_pattern if fnmatch.fnmatchcase(model, pattern)]
-        return self.by_pattern[max(fitting, key=len)] if fitting else None
+        if model not in self.by_pattern and not fitting:
+            return None
+        script = self.by_pattern[model if model in self.by_pattern else max(fitting, key=len)]
+        if script.use is None:
+            return replace(script, wild=script.wildcards(model))
+        used = self.find(script.use) if script.use != model else None
+        return replace(script, turns=used.turns, wild=used.wild, files=used.files) if used else script
 
     def add(self, scripts: Iterable[Script]) -> None:
         """Add scripts; one of the same name is replaced."""
@@ -154,6 +160,7 @@ def read_script(pattern: str, raw: Any, where: str) -> Script:
         files={str(name): str(text) for name, text in (raw.get("files") or {}).items()},
         prompt=str(raw.get("prompt", "")),
         about=str(raw.get("about", "")),
+        use=None if raw.get("use") is None else str(raw["use"]),
     )
 
 

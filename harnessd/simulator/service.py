@@ -77,7 +77,8 @@ class Service:
         protocol = BY_PATH.get(request.path)
         if protocol is None or request.method != "POST":
             return await perform(self.plain_route(request), writer, self.controls.wait)
-        entry = self.ledger.begin(request.path)
+        ledger = self.ledger  # a reset while this request runs must not be told of its end
+        entry = ledger.begin(request.path)
         ended = "client_gone"
         try:
             delivery = await self.model_call(request, protocol, entry)
@@ -86,7 +87,7 @@ class Service:
             ended = "refused" if entry.refusal else "faulted" if entry.fault else "complete"
             return again
         finally:
-            self.ledger.end(entry, ended)
+            ledger.end(entry, ended)
 
     async def model_call(self, request: Request, protocol: WireProtocol, entry: Entry) -> Delivery:
         """From bytes to a delivery."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import struct
 from typing import Any
 
 import pytest
@@ -196,3 +198,26 @@ def test_unknown_model_wrong_key_and_missing_version(service: SimulatedService) 
 def test_a_body_over_32_mb_is_too_large(service: SimulatedService) -> None:
     reply = post(service, "/v1/messages", b'{"model": "echo"' + b" " * (32 * 1024 * 1024), VERSION)
     assert (reply.status, reply.body["error"]["type"]) == (413, "request_too_large")
+
+
+def png(width: int, height: int) -> dict[str, Any]:
+    """A picture that is only a header."""
+    data = base64.b64encode(
+        b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + bytes(9)
+    ).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+def test_pictures_and_papers_have_limits(service: SimulatedService) -> None:
+    assert ask(service, "echo", [told(text("Look."), png(3000, 100))]).status == 200
+    many = ask(service, "echo", [told(text("Look."), *[png(3000, 100)] * 21)])
+    assert "exceed max allowed size for many-image requests: 2000 pixels" in many.message
+    assert "8000 pixels" in ask(service, "echo", [told(png(9000, 10))]).message
+    broken = png(1, 1)
+    broken["source"]["data"] = "no base64!"
+    inside = {**RESULT, "content": [broken]}
+    reply = ask(service, "echo", [user("Hi."), said(CALL), told(inside)], tools=tools("bash"))
+    assert "messages.2.content.0.tool_result.content.0.image.source.base64.data: Invalid base64 data" in reply.message
+    pages = base64.b64encode(b"%PDF-1.7 " + b"/Type /Page " * 101).decode()
+    paper = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": pages}}
+    assert "A maximum of 100 PDF pages" in ask(service, "echo", [told(paper)]).message

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.simulated import ROOT, SimulatedService
-from tests.simulator.asking import ask, tools
+from tests.simulator.asking import ask, chat, functions, tools
 
 NAMES = ("bash", "read_file", "write_file", "edit_file", "list_files", "search_files", "task_list")
 
@@ -149,3 +149,34 @@ def test_files_of_scripts_are_served_by_name_only(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (2, "simulator: no script for model nobody\n")
     assert json.dumps([path.name for path in tmp_path.iterdir()]) == "[]"
+
+
+def test_a_second_model_may_use_the_turns_of_another(service: SimulatedService, tmp_path: Path) -> None:
+    service.control_now(scripts={"models": {"backup": {"use": "steps-2"}}})
+    converse(service, "backup", tmp_path, [{"role": "user", "content": "Do your steps."}])
+    assert (tmp_path / "ledger.txt").read_text() == "step 1\nstep 2\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        ("bash failed (timeout): command timed out after 10000 ms", True),
+        ("Error: no such file", True),
+        ("started, outcome unknown", True),
+        ("(no output)\n[exit code 1]", True),
+        ("FAILED (errors=1)", False),
+        ("# Error handling\nsee below", False),
+        ("all fine", False),
+    ],
+)
+def test_chat_tells_failed_results_by_their_words(service: SimulatedService, text: str, failed: bool) -> None:
+    turns = [{"when": {"tool_failed": True}, "say": "It failed."}, {"say": "It worked."}]
+    service.control_now(scripts={"models": {"t": {"turns": turns}}})
+    call = {"id": "call_1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": text},
+    ]
+    said = chat(service, "t", messages, tools=functions("bash")).body["choices"][0]["message"]["content"]
+    assert said == ("It failed." if failed else "It worked.")

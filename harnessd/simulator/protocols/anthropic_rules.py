@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harnessd.simulator.protocols.anthropic_media import check_media
 from harnessd.simulator.protocols.anthropic_transcript import shown
 from harnessd.simulator.protocols.wire import Limits, is_text, refuse
 from harnessd.simulator.transcript import Transcript
@@ -67,6 +68,7 @@ def read(body: Mapping[str, Any], limits: Limits) -> Transcript:
     check_tools(body, messages, limits)
     names = check_pairs(messages)
     check_thinking(messages)
+    check_media(messages)
     transcript = shown(body, messages, names)
     check_window(transcript, limits)
     return transcript

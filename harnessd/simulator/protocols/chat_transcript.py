@@ -11,7 +11,11 @@ from harnessd.simulator.protocols.wire import Limits
 from harnessd.simulator.transcript import Call, Result, Segment, Shown, Transcript, digest_of, segment_of
 
 # This protocol has no error flag on results; a client says it in words.
-FAILED = re.compile(r"\A\W*(?:tool\s+)?(?:error|failed|failure|exception)\b", re.IGNORECASE)
+FAILED = re.compile(
+    r"\A(?:[^\n]{0,300}? failed \(|\W?(?:tool )?(?:error|exception)\b)"
+    r"|\A[^\n]*\boutcome (?:is )?unknown\b|^\[exit code [1-9]",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 Message = Mapping[str, Any]
 
@@ -70,7 +74,7 @@ def turns_of(messages: Sequence[Message], names: Mapping[str, str]) -> tuple[Sho
         last = out.pop() if out and out[-1].role == "user" else Shown("user")
         if role == "tool":
             answered = message["tool_call_id"]
-            result = Result(answered, names[answered], text, bool(FAILED.match(text)))
+            result = Result(answered, names[answered], text, bool(FAILED.search(text)))
             out.append(Shown("user", last.text, (), (*last.results, result)))
         else:
             out.append(Shown("user", "\n".join(part for part in (last.text, text) if part), (), last.results))
