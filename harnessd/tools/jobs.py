@@ -16,7 +16,7 @@ from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import ToolSpec
 from harnessd.domain.ports import JobEnded, JobKeeper, SignOfLife, ToolContext, ToolOutcome
 from harnessd.tools.answers import NOTES_ROOM, clip, excerpt, failed
-from harnessd.tools.process import TIMED_OUT, Running
+from harnessd.tools.process import OUTPUT_FILE_MAX, TIMED_OUT, Ended, Running
 
 WAKING_ROOM = 4096  # bytes of output in the words that wake the model
 COMMAND_SHOWN = 200
@@ -73,9 +73,9 @@ class Jobs(JobKeeper):
     def output_file(self, context: ToolContext) -> Path:
         """Where a new call's output goes; its stem is the job's id, should the call become one."""
         stem = _stem(context.call_id)
-        taken = {job.id for job in self._of(context.task).values() if job.alive}
-        name = next(name for name in _numbered(stem) if name not in taken)
-        return Path(context.artefacts, f"{name}.out")
+        # Some services number their calls anew in each reply: what an earlier call left is never written over.
+        paths = (Path(context.artefacts, f"{name}.out") for name in _numbered(stem))
+        return next(path for path in paths if not path.exists())
 
     def hand_over(self, context: ToolContext, running: Running, command: str, kind: Literal["slow", "left"]) -> Job:
         """Take a command into the background: watched to its end, at the latest to its life limit."""
@@ -131,7 +131,8 @@ class Jobs(JobKeeper):
         try:
             async with asyncio.timeout(life_s):
                 if job.kind == "slow":
-                    job.code = (await asyncio.shield(job.running.ended)).code
+                    ended = await asyncio.shield(job.running.ended)
+                    job.code, job.why = ended.code, _broke(ended)
                     await asyncio.wait({job.running.gone}, timeout=LINGER_S)
                     self._tell(job)
                 await asyncio.shield(job.running.gone)
@@ -152,18 +153,31 @@ class Jobs(JobKeeper):
             shown = excerpt(job.running.output, WAKING_ROOM)
             text = f"{state(job)}\nCommand: {clip(job.command, COMMAND_SHOWN)}\nOutput:\n{shown.text or '(none)'}"
             for heard in self._heard:
-                heard(JobEnded(job.task, job.id, code, text))
+                # By the loop, so that a listener's fault is the loop's to report and does not end the watch.
+                asyncio.get_running_loop().call_soon(heard, JobEnded(job.task, job.id, code, text))
 
 
-def partial_output(context: ToolContext, room: int | None = None) -> str:
-    """What a call that was cut off (cancelled, or lost in a crash) had written; empty if it wrote nothing."""
+def _broke(ended: Ended) -> str:
+    if ended.flooded:
+        return f"ended because it wrote more than {OUTPUT_FILE_MAX // 2**20} MiB"
+    return "ended because it killed the process that watches it" if ended.lost else ""
+
+
+def partial_output(context: ToolContext, since: float = 0.0) -> str:
+    """What a call that was cut off (cancelled, or lost in a crash) had written; empty if it wrote nothing.
+
+    `since`: when the call was planned, in seconds since the Unix epoch; older files are of an earlier call of its id.
+    """
     folder = Path(context.artefacts)
-    stem = _stem(context.call_id)
-    found = [folder / f"{stem}.out", *folder.glob(f"{stem}-[0-9]*.out")]
+    newest: Path | None = None
+    for name in _numbered(_stem(context.call_id)):
+        path = folder / f"{name}.out"
+        if not path.exists():
+            break
+        newest = path
     with contextlib.suppress(OSError):
-        newest = max((path for path in found if path.exists()), key=lambda path: path.stat().st_mtime_ns, default=None)
-        if newest is not None:
-            return excerpt(newest, room or context.limits.output_max).text
+        if newest is not None and newest.stat().st_mtime >= since:
+            return excerpt(newest, context.limits.output_max).text
     return ""
 
 

@@ -26,7 +26,8 @@ from pathlib import Path
 from harnessd.domain.ports import SignOfLife
 from harnessd.tools import supervisor
 
-MARKER = "HARNESSD_CALL"
+# Not HARNESSD_...: that is the prefix of settings, and a harnessd started by a command refuses ones it does not know.
+MARKER = "_HARNESSD_CALL"
 KILL_S = 2.0  # the whole time a kill may take before it is called incomplete
 SUPERVISOR_S = 1.0  # of it: how long the supervisor has before the daemon takes over
 OUTPUT_FILE_MAX = 256 * 1024 * 1024
@@ -71,12 +72,14 @@ class Ended:
     """How a command's main process ended. `code` as a shell gives it: 128 + signal where a signal ended it.
 
     `lost`: its supervisor was killed, so that the true code is unknown. `flooded`: it wrote more than is kept.
+    `full`: the disk did not take all it wrote.
     """
 
     code: int
     signal: int | None = None
     lost: bool = False
     flooded: bool = False
+    full: bool = False
 
 
 def identify(pid: int) -> Identity | None:
@@ -111,7 +114,7 @@ class Running:
         self._control = control
         self._token = token
         self._heard = b""
-        self._flooded = False
+        self._words: set[str] = set()
         self._closing: asyncio.Task[None] | None = None
         control.setblocking(False)
         loop.add_reader(control.fileno(), self._listen)
@@ -155,7 +158,7 @@ class Running:
         # The supervisor is stopped or starved. Its descendants are killed first, while they are still below it.
         clean = await asyncio.to_thread(self._kill_by_hand)
         if not self.ended.done():
-            self.ended.set_result(Ended(128 + signal.SIGKILL, signal.SIGKILL, lost=True, flooded=self._flooded))
+            self.ended.set_result(self._how_ended(-signal.SIGKILL, lost=True))
         with contextlib.suppress(TimeoutError):
             return await asyncio.wait_for(asyncio.shield(self.gone), 0.5) and clean
         return False
@@ -195,13 +198,13 @@ class Running:
             case "failed":
                 self.started.set_result(int(number))
             case "exited":
-                code = int(number)
-                died_of = -code if code < 0 else None
-                self.ended.set_result(Ended(code if code >= 0 else 128 - code, died_of, flooded=self._flooded))
-            case "flooded":
-                self._flooded = True
-            case _:  # `empty`: said by a supervisor that ends now; `_close` makes sure of it
-                pass
+                self.ended.set_result(self._how_ended(int(number)))
+            case _:  # `flooded`, `full`; and `empty`, said by a supervisor that ends now: `_close` makes sure of it
+                self._words.add(word)
+
+    def _how_ended(self, code: int, *, lost: bool = False) -> Ended:
+        flooded, full = "flooded" in self._words, "full" in self._words
+        return Ended(code if code >= 0 else 128 - code, -code if code < 0 else None, lost, flooded, full)
 
     async def _close(self) -> None:
         """The supervisor ended. After a proper end nothing is left; if it was killed, its orphans are looked for."""
@@ -213,7 +216,7 @@ class Running:
         if not self.started.done():
             self.started.set_result(0)
         if not self.ended.done():
-            self.ended.set_result(Ended(128 + signal.SIGKILL, signal.SIGKILL, lost=True, flooded=self._flooded))
+            self.ended.set_result(self._how_ended(-signal.SIGKILL, lost=True))
         if not self.gone.done():
             self.gone.set_result(clean)
 

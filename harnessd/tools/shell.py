@@ -121,6 +121,8 @@ async def _ended(call: Call, ended: Ended, jobs: Jobs) -> ToolOutcome:
         notes.append(_whole(call, shown))
     elif job is None:
         await asyncio.to_thread(call.running.output.unlink, missing_ok=True)
+    if ended.full:
+        notes.insert(0, "some of the output was lost: the disk is full")
     if ended.code:
         notes.insert(0, f"exit code {ended.code}{_cause(call, ended)}")
     text = "\n".join([shown.text.rstrip("\n") or "(no output)", *(f"[{note}]" for note in notes)])

@@ -12,46 +12,76 @@ comes through a pipe and goes to the output file here, because a file handed to 
 first `echo ... > /dev/stderr` (that opens the file anew, with O_TRUNC).
 
 Words to the daemon, one a line: `started PID`, `failed ERRNO`, `exited CODE` (negative: the signal), `flooded`,
-`empty`. Word from the daemon: `kill`.
+`full` (the disk took not all), `empty`. Word from the daemon: `kill`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import select
 import signal
 import sys
-from collections.abc import Sequence
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 READ_BYTES = 1 << 20
 KILL_TICK_MS = 10
+KILL_TICKS = 200  # then something cannot be killed (a system call that does not end, another user's process): look less
+SLOW_TICK_MS = 500
 # A killed tree still deserves the memory more than the daemon does: the kernel's out-of-memory killer takes it first.
 OOM_SCORE = b"500"
 
 
+class Passing:
+    """`contextlib.suppress`, without what importing contextlib would add to each command's start."""
+
+    def __init__(self, *errors: type[BaseException]) -> None:
+        self.errors = errors
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self.errors)
+
+
 def become_subreaper() -> bool:
     """Have the kernel give orphans below this process to it; False where it will not."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    return bool(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def prctl(option: int, value: int) -> bool:
+    """Set one attribute of this process; False where the kernel refuses."""
+    return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
 
 
 def children(pid: int) -> list[int]:
     """Pids of the direct children of all threads of a process, as /proc shows them."""
     found: list[int] = []
-    with contextlib.suppress(OSError):
+    with Passing(FileNotFoundError, ProcessLookupError):
         for thread in os.scandir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                found += map(int, _read(f"{thread.path}/children").split())
-    return found
+            found += map(int, _read(f"{thread.path}/children").split())
+        return found
+    return [] if os.path.exists("/proc/self/task/self/children") else _children_by_parent(pid)  # noqa: PTH110 - see `_read`
 
 
 def _read(path: str) -> bytes:
     # Not pathlib: importing it would double what each command's start costs.
     with open(path, "rb") as file:  # noqa: PTH123 - see above
         return file.read()
+
+
+def _children_by_parent(pid: int) -> list[int]:
+    """The same for kernels that keep no list of children: every process is asked for its parent."""
+    found: list[int] = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with Passing(OSError):
+                stat = _read(f"/proc/{entry.name}/stat")
+                if int(stat[stat.rindex(b")") + 2 :].split()[1]) == pid:
+                    found.append(int(entry.name))
+    return found
 
 
 def descendants(pid: int) -> list[int]:
@@ -75,8 +105,10 @@ class Supervisor:
         self.main = 0
         self.source = -1
         self.killing = False
+        self.kills = 0
+        self.full = False
 
-    def run(self, argv: Sequence[str]) -> int:
+    def run(self, argv: list[str]) -> int:
         """Start, watch, end; the exit status of the supervisor itself."""
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
@@ -93,9 +125,10 @@ class Supervisor:
         for descriptor in (self.control, wake, self.source):
             poll.register(descriptor, select.POLLIN)
         while True:
-            ready = {descriptor for descriptor, _ in poll.poll(KILL_TICK_MS if self.killing else None)}
+            tick = (KILL_TICK_MS if self.kills < KILL_TICKS else SLOW_TICK_MS) if self.killing else None
+            ready = {descriptor for descriptor, _ in poll.poll(tick)}
             if wake in ready:
-                with contextlib.suppress(BlockingIOError):
+                with Passing(BlockingIOError):
                     os.read(wake, 4096)
             if self.source in ready and not self._drain():
                 poll.unregister(self.source)
@@ -110,7 +143,7 @@ class Supervisor:
                 self._say("empty")
                 return 0
 
-    def _start(self, argv: Sequence[str], sink: int) -> int:
+    def _start(self, argv: list[str], sink: int) -> int:
         """Fork and execute; 0, or the error number of the exec."""
         answer, told = os.pipe2(os.O_CLOEXEC)
         self.main = os.fork()
@@ -138,17 +171,27 @@ class Supervisor:
                 return True
             if not piece:
                 return False
-            with contextlib.suppress(OSError):  # a full disk loses output; it must not lose the command's end as well
-                os.write(self.output, piece[: max(self.room, 0)])
+            self._keep(piece[: max(self.room, 0)])
             if self.room >= 0 > self.room - len(piece):
                 self._say("flooded")
                 self.killing = True
             self.room -= len(piece)
         return True
 
+    def _keep(self, piece: bytes) -> None:
+        # A full disk loses output; it must not lose the command's end as well.
+        try:
+            while piece:
+                piece = piece[os.write(self.output, piece) :]
+        except OSError:
+            if not self.full:
+                self._say("full")
+            self.full = True
+
     def _kill(self) -> None:
+        self.kills += 1
         for pid in descendants(os.getpid()):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with Passing(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> bool:
@@ -171,29 +214,31 @@ class Supervisor:
             self.killing = True  # nobody listens any more: the daemon is gone
 
 
-def _become(argv: Sequence[str], sink: int) -> None:
+def _become(argv: list[str], sink: int) -> None:
     """In the forked child: a session of its own, the outside world's signals and streams, then the command."""
     os.setsid()
+    # The last rope, for the case that the supervisor is killed and the daemon with it.
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         # Ignored signals stay ignored over exec: a command must get the defaults.
-        with contextlib.suppress(OSError, ValueError):
+        with Passing(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as score:  # noqa: PTH123 - see above
+    with Passing(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as score:  # noqa: PTH123 - see above
         score.write(OOM_SCORE)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
     # Not os.environ: at its own start Python may have added LC_CTYPE (PEP 538), which nobody gave this command.
     given = (entry.partition(b"=") for entry in _read("/proc/self/environ").split(b"\0") if entry)
-    os.execve(argv[0], list(argv), {name: value for name, _, value in given})  # noqa: S606 - what this file is for
+    os.execve(argv[0], argv, {name: value for name, _, value in given})  # noqa: S606 - what this file is for
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Take the descriptors over, shut the ears to the command's signals, supervise."""
     control, output, output_max = map(int, arguments[:3])
     os.set_inheritable(control, False)
     os.set_inheritable(output, False)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
-        with contextlib.suppress(OSError, ValueError):
+        with Passing(OSError, ValueError):
             signal.signal(number, signal.SIG_IGN)
     become_subreaper()
     return Supervisor(control, output, output_max).run(arguments[3:])

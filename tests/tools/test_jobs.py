@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harnessd.domain.failure import ErrorClass
 from harnessd.domain.ports import JobEnded
-from harnessd.tools import Jobs, builtin_tools
+from harnessd.tools import Jobs, builtin_tools, partial_output
 from harnessd.workspace.confine import confine
 
 if TYPE_CHECKING:
@@ -126,6 +128,34 @@ async def test_a_repeated_call_id_does_not_write_into_a_running_jobs_file(bench:
     second = await bench.done("bash", context, command=f"echo second; sleep {needle}")
     assert (first.job, second.job) == ("same", "same-2")
     assert (await bench.done("job_output", job="same")).text.endswith("first\n")
+
+
+async def test_a_repeated_call_id_keeps_the_earlier_calls_artefact(bench: Bench) -> None:
+    first = await bench.done("bash", bench.context(call_id="same", output_max=4096), command="seq 9999")
+    before = time.time()
+    assert partial_output(bench.context(call_id="same"), since=before) == ""
+    second = await bench.done("bash", bench.context(call_id="same", output_max=4096), command="seq 5000 9999; echo end")
+    assert first.artefact
+    assert second.artefact
+    assert Path(first.artefact).read_text().startswith("1\n")
+    assert partial_output(bench.context(call_id="same")).startswith("5000\n")
+
+
+async def test_a_listener_that_fails_does_not_end_the_watch(
+    bench: Bench, needle: str, alive: Alive, until: Any
+) -> None:
+    def fail(_: JobEnded) -> None:
+        raise RuntimeError("a listener's own fault")
+
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: reported.append(str(fault["exception"])))
+    bench.jobs.listen(fail)
+    job = await _start(bench, f"sleep {needle} & sleep 0.3", life_s=0.8)
+    await until(lambda: reported)
+    assert reported == ["a listener's own fault"]
+    assert bench.jobs.running("t1") == [job]
+    await until(lambda: not bench.jobs.running("t1"))
+    assert alive(needle) == []
 
 
 async def test_a_job_name_cannot_lead_out_of_the_artefacts(bench: Bench) -> None:
