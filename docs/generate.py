@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 REPO = DOCS.parent
@@ -135,9 +136,43 @@ def requirements(page: str) -> str:
     return "\n".join(row(line) if re.match(r"\| R\d", line) else line for line in lines) + "\n"
 
 
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def command_lines(command: Any, context: Any, level: int) -> Iterator[str]:
+    """Yield what `--help` says of a command, and then of the commands below it."""
+    yield f"{'#' * level} {context.command_path}\n"
+    yield f"```text\n{command.get_help(context).rstrip()}\n```\n"
+    if not hasattr(command, "list_commands"):
+        return
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        if inner is not None and not inner.hidden:
+            below = type(context)(inner, parent=context, info_name=name, terminal_width=96, max_content_width=96)
+            yield from command_lines(inner, below, min(level + 1, 4))
+
+
+def commands() -> str:
+    """Return the help of both programs, command by command."""
+    import click  # noqa: PLC0415 - only this part needs it
+
+    from harnessd import cli  # noqa: PLC0415 - as above
+
+    lines: list[str] = []
+    for table in (cli.daemon_table(), cli.client_table()):
+        context = click.Context(table, info_name=table.name, terminal_width=96, max_content_width=96)
+        lines += command_lines(table, context, 3)
+    return "\n".join(lines)
+
+
 # --- pages ------------------------------------------------------------------------------------------------------------
 
-PARTS: Mapping[str, Callable[[], str]] = {"tree": tree, "task-states": task_states, "run-states": run_states}
+PARTS: Mapping[str, Callable[[], str]] = {
+    "tree": tree,
+    "task-states": task_states,
+    "run-states": run_states,
+    "commands": commands,
+}
 
 
 def with_parts(page: str) -> str:
