@@ -1,7 +1,8 @@
 """Crash points: the named moments of the protocol between which a `kill -9` may fall.
 
 `HARNESSD_CRASH=J9:3` kills the process with SIGKILL at the third pass of J9; without it every point is a no-op. The
-points make a sweep complete instead of lucky.
+points make a sweep complete instead of lucky. Points around a commit have a `-before` and an `-after`. J5, J10 and J11
+lie inside other processes' time: a sweep meets them by kills at seeded moments.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ POINTS: dict[str, str] = {
     "J5": "request sent, nothing came back yet",
     "J6": "in the middle of a stream",
     "J7": "whole answer here, node not yet committed",
-    "J8": "assistant node committed, effect intent not yet",
+    "J8": "between assistant node and effect intent (one transaction: nothing lies between)",
     "J9": "effect intent committed, tool not yet started",
     "J10": "tool started, its identity not yet known to anybody else",
     "J11": "tool running",
@@ -53,7 +54,7 @@ def from_environment(environ: os._Environ[str] | dict[str, str]) -> Crashpoint:
     if not wanted:
         return nowhere
     name, _, hit = wanted.partition(":")
-    if name not in POINTS:
+    if name.partition("-")[0] not in POINTS:
         raise ValueError(f"HARNESSD_CRASH={wanted!r}: {name!r} is no crash point; they are J1 to J27")
     left = int(hit or 1)
 
