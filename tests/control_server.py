@@ -107,7 +107,9 @@ class ControlServer:
 
     def submit(self, prompt: str = "Port the importer", **fields: Any) -> str:
         """Queue a task without the API; gives its id."""
-        draft = TaskDraft(prompt=prompt, agent="coder", workspace=str(self.workspace), **fields)
+        # A folder of its own: a task that has not ended holds its workspace.
+        place = Path(tempfile.mkdtemp(prefix="ws-", dir=self.workspace.parent))
+        draft = TaskDraft(prompt=prompt, agent="coder", workspace=str(place), **fields)
         submitted = self.do(self.store.submit(draft, time.time()))
         assert isinstance(submitted, Submitted)
         return submitted.task.id

@@ -40,7 +40,9 @@ def connection(command: F) -> F:
 
 def connect(ctx: click.Context) -> Client:
     """A client of the daemon that the options name."""
-    return Client(ctx.meta.get(f"{_STORED}socket"), ctx.meta.get(f"{_STORED}url"))
+    client = Client(ctx.meta.get(f"{_STORED}socket"), ctx.meta.get(f"{_STORED}url"))
+    ctx.call_on_close(client.close)
+    return client
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

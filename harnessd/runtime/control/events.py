@@ -44,6 +44,8 @@ async def stream(store: Store, wanted: Wanted, stop: asyncio.Event) -> AsyncIter
     async with _Bell(store, stop) as bell:
         while True:
             bell.arm()
+            # Looked at first: whatever is found ended has all its events in the page that is read after.
+            last = await _ended(store, wanted.task) if wanted.follow and wanted.until_end and wanted.task else None
             page = await store.events(seen, wanted.task, PAGE)
             for event in page:
                 seen = event.seq
@@ -52,7 +54,7 @@ async def stream(store: Store, wanted: Wanted, stop: asyncio.Event) -> AsyncIter
                 continue
             if not wanted.follow:
                 return
-            if wanted.until_end and wanted.task and (last := await _ended(store, wanted.task)):
+            if last is not None:
                 yield last
                 return
             if stop.is_set():
