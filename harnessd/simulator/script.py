@@ -91,15 +91,18 @@ class Scripts:
     by_pattern: dict[str, Script] = field(default_factory=dict)
 
     def find(self, model: str) -> Script | None:
-        """The script of a model, or None: no such model. One that uses another's turns keeps its own faults and sizes."""
+        """The script of a model, or None: no such model. With `use` the turns are another's, the rest is its own."""
+        script = self.named(model)
+        used = self.named(script.use) if script and script.use else None
+        return replace(script, turns=used.turns, wild=used.wild, files=used.files) if script and used else script
+
+    def named(self, model: str) -> Script | None:
+        """The script whose name or pattern fits."""
         fitting = [pattern for pattern in self.by_pattern if fnmatch.fnmatchcase(model, pattern)]
         if model not in self.by_pattern and not fitting:
             return None
         script = self.by_pattern[model if model in self.by_pattern else max(fitting, key=len)]
-        if script.use is None:
-            return replace(script, wild=script.wildcards(model))
-        used = self.find(script.use) if script.use != model else None
-        return replace(script, turns=used.turns, wild=used.wild, files=used.files) if used else script
+        return replace(script, wild=script.wildcards(model))
 
     def add(self, scripts: Iterable[Script]) -> None:
         """Add scripts; one of the same name is replaced."""

@@ -5,9 +5,9 @@ A script answers what it is shown and nothing else, so that a repeated or resume
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -34,7 +34,7 @@ class Result:
     failed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shown:
     """One message: words, calls and results. Thinking is left out; its own rule looks at it on the wire."""
 
@@ -43,7 +43,7 @@ class Shown:
     calls: tuple[Call, ...] = ()
     results: tuple[Result, ...] = ()
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Names the message by what it says. Ids are left out: a client may map them to another form."""
         calls = [[call.tool, call.arguments] for call in self.calls]
@@ -60,7 +60,7 @@ class Segment:
     breakpoint: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Transcript:
     """A whole request as the script sees it."""
 
@@ -75,7 +75,7 @@ class Transcript:
     tools_digest: str = ""
     segments: tuple[Segment, ...] = field(default=(), repr=False)
 
-    @property
+    @functools.cached_property
     def tokens(self) -> int:
         """Our estimate of the prompt's size; the service's own tokenizer is not public either."""
         return sum(segment.tokens for segment in self.segments)
@@ -85,7 +85,7 @@ class Transcript:
         """Number of assistant messages so far."""
         return sum(1 for message in self.messages if message.role == "assistant")
 
-    @property
+    @functools.cached_property
     def results(self) -> tuple[Result, ...]:
         """Every tool result, oldest first."""
         return tuple(result for message in self.messages for result in message.results)
@@ -122,7 +122,7 @@ class Transcript:
             (message.text for message in reversed(self.messages) if message.role == "user" and message.text), ""
         )
 
-    @property
+    @functools.cached_property
     def everything(self) -> str:
         """Words and results in order: what is left of the past after a compaction."""
         pieces: list[str] = []
@@ -130,7 +130,7 @@ class Transcript:
             pieces += [message.text, *(result.text for result in message.results)]
         return "\n".join(piece for piece in pieces if piece)
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
         """Names this point of this conversation: equal bytes shown, equal fingerprint."""
         return digest_of([message.digest for message in self.messages])
@@ -142,24 +142,33 @@ class Transcript:
         return digest_of([self.first_user, calls, len(self.results)])
 
 
+# One encoder kept: json.dumps with options makes a new one each time, and a long transcript has many messages.
+canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str).encode
+
+
 def digest_of(value: Any) -> str:
     """Sixteen hexadecimal digits over the canonical JSON of a value."""
-    canonical = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    return digest_of_text(canonical(value))
+
+
+def digest_of_text(text: str) -> str:
+    """Sixteen hexadecimal digits over a text; a lone surrogate counts as itself."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def tokens_of(text: str) -> int:
     """About four characters of English a token; one token a character of anything beyond ASCII."""
-    wide = len(re.findall(r"[^\x00-\x7f]", text))
+    wide = 0 if text.isascii() else sum(1 for character in text if character > "\x7f")
     return (len(text) - wide + 3) // 4 + wide
 
 
 def segment_of(value: Mapping[str, Any] | str, *, images: int = 0) -> Segment:
     """The cache segment of one piece of the prompt; a moved `cache_control` mark changes no bytes that count."""
-    plain = without_marks(value)
-    text = plain if isinstance(plain, str) else json.dumps(plain, sort_keys=True, ensure_ascii=False)
+    marked = has_mark(value)
+    plain = without_marks(value) if marked else value
+    text = plain if isinstance(plain, str) else canonical(plain)
     # An image costs by its pixels, not by the length of its base64.
-    return Segment(digest_of(plain), tokens_of(text) if not images else 1600 * images, has_mark(value))
+    return Segment(digest_of_text(text), tokens_of(text) if not images else 1600 * images, marked)
 
 
 def without_marks(value: Any) -> Any:

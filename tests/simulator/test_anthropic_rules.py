@@ -151,9 +151,9 @@ def test_at_most_four_cache_marks(service: SimulatedService) -> None:
 def test_overflow_names_both_figures(service: SimulatedService) -> None:
     service.control_now(scripts={"models": {"small": {"window": 3000, "max_output": 2000, "turns": [{"say": "Ok."}]}}})
     reply = ask(service, "small", [user("word " * 3000)], max_tokens=100)
-    assert reply.message == "prompt is too long: 3758 tokens > 3000 maximum"
+    assert reply.message == "prompt is too long: 3757 tokens > 3000 maximum"
     near = ask(service, "small", [user("word " * 1000)], max_tokens=2000)
-    assert near.message.startswith("input length and `max_tokens` exceed context limit: 1258 + 2000 > 3000")
+    assert near.message.startswith("input length and `max_tokens` exceed context limit: 1257 + 2000 > 3000")
 
 
 def test_edited_thinking_is_noticed_and_true_thinking_is_taken(service: SimulatedService) -> None:
@@ -202,9 +202,8 @@ def test_a_body_over_32_mb_is_too_large(service: SimulatedService) -> None:
 
 def png(width: int, height: int) -> dict[str, Any]:
     """A picture that is only a header."""
-    data = base64.b64encode(
-        b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + bytes(9)
-    ).decode()
+    header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + bytes(9)
+    data = base64.b64encode(header).decode()
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 

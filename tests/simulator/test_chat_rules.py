@@ -92,7 +92,7 @@ def test_overflow_has_its_code(service: SimulatedService) -> None:
     reply = chat(service, "small", [user("word " * 7000)])
     assert reply.body["error"] == {
         "message": (
-            "This model's maximum context length is 8192 tokens. However, your messages resulted in 8758 tokens. "
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in 8757 tokens. "
             "Please reduce the length of the messages."
         ),
         "type": "invalid_request_error",
@@ -100,7 +100,7 @@ def test_overflow_has_its_code(service: SimulatedService) -> None:
         "code": "context_length_exceeded",
     }
     both = chat(service, "small", [user("word " * 5000)], max_tokens=4000)
-    assert "you requested 10258 tokens (6258 in the messages, 4000 in the completion)" in both.message
+    assert "you requested 10257 tokens (6257 in the messages, 4000 in the completion)" in both.message
 
 
 def test_unknown_model_and_keys(service: SimulatedService) -> None:

@@ -335,11 +335,8 @@ def test_a_lasting_fault_holds_at_its_point_whatever_the_patience(service: Simul
     rate = [{"p": 0.3, "do": "server_error", "lasting": True}]
     one = {"turns": [{"say": "x"}], "faults": {"rate": rate}}
     service.control_now(scripts={"models": {"m": one, "second": {"use": "m", "faults": {"rate": rate}}}})
-    tries = [
-        [ask(service, name, [user(f"task {n}")]).status for _ in range(3)]
-        for name in ("m", "second")
-        for n in range(30)
-    ]
+    points = [(name, [user(f"task {n}")]) for name in ("m", "second") for n in range(30)]
+    tries = [[ask(service, name, messages).status for _ in range(3)] for name, messages in points]
     assert {len(set(statuses)) for statuses in tries} == {1}
     first, second = tries[:30], tries[30:]
     assert 3 <= sum(statuses[0] == 500 for statuses in first) <= 18

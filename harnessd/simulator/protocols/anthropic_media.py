@@ -41,12 +41,9 @@ def media_of(messages: Sequence[tuple[str, Sequence[Block]]]) -> Iterator[tuple[
     for n, (_, blocks) in enumerate(messages):
         for k, block in enumerate(blocks):
             where = f"messages.{n}.content.{k}"
-            inner = block.get("content") if block["type"] == "tool_result" else None
-            nested = (
-                [(f"{where}.tool_result.content.{i}", b) for i, b in enumerate(inner)]
-                if isinstance(inner, list)
-                else []
-            )
+            content = block.get("content") if block["type"] == "tool_result" else None
+            inner = content if isinstance(content, list) else []
+            nested = [(f"{where}.tool_result.content.{i}", found) for i, found in enumerate(inner)]
             for place, found in [(where, block), *nested]:
                 if found.get("type") in ("image", "document"):
                     yield place, found
