@@ -43,8 +43,8 @@ class SimulatedService:
             with error:
                 raise AssertionError(f"{method} {path}: {error.code} {error.read().decode()}") from None
 
-    def requests_now(self, last: int = 200) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask_now("GET", f"/requests?last={last}")
+    def requests_now(self, last: int = 200, *, shown: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask_now("GET", f"/requests?last={last}{'&shown=1' if shown else ''}")
         return found
 
     def control_now(self, **order: Any) -> dict[str, Any]:
@@ -54,9 +54,9 @@ class SimulatedService:
     def reset_now(self) -> None:
         self.ask_now("POST", "/reset", {})
 
-    async def requests(self, last: int = 200) -> dict[str, Any]:
-        """Counts, violations, refusals and the last entries: see `GET /requests`."""
-        return await asyncio.to_thread(self.requests_now, last)
+    async def requests(self, last: int = 200, *, shown: bool = False) -> dict[str, Any]:
+        """Counts, violations, refusals and the last entries; with `shown`, what the model was shown each time."""
+        return await asyncio.to_thread(self.requests_now, last, shown=shown)
 
     async def control(self, **order: Any) -> dict[str, Any]:
         """`hold=True`, `release=True | N`, `faults={...}`, `clear_faults=True`, `scripts={...}`."""

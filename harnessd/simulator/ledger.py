@@ -7,9 +7,10 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from harnessd.simulator.transcript import Transcript
+from harnessd.simulator.transcript import Shown, Transcript
 
 KEPT = 2000
+KEPT_WHOLE = 200  # transcripts; older ones keep their summary only
 
 
 @dataclass(slots=True)
@@ -36,10 +37,30 @@ class Entry:
     calls: list[str] = field(default_factory=list)
     ended: str = "open"
     took_s: float = 0.0
+    said: str = ""
+    transcript: Transcript | None = field(default=None, repr=False)
 
-    def as_json(self) -> dict[str, Any]:
-        """The summary that is served."""
-        return {name: getattr(self, name) for name in self.__slots__}
+    def as_json(self, *, shown: bool = False) -> dict[str, Any]:
+        """The summary that is served; with `shown`, also the system prompt, the tools and every message."""
+        summary = {name: getattr(self, name) for name in self.__slots__ if name != "transcript"}
+        if shown and self.transcript:
+            transcript = self.transcript
+            messages = [shown_json(message) for message in transcript.messages]
+            summary["shown"] = {"system": transcript.system, "tools": transcript.tools, "messages": messages}
+        return summary
+
+
+def shown_json(message: Shown) -> dict[str, Any]:
+    """One message as a test reads it."""
+    return {
+        "role": message.role,
+        "text": message.text,
+        "calls": [{"tool": call.tool, "arguments": call.arguments, "id": call.id} for call in message.calls],
+        "results": [
+            {"tool": result.tool, "text": result.text, "failed": result.failed, "id": result.call_id}
+            for result in message.results
+        ],
+    }
 
 
 @dataclass(slots=True)
@@ -78,6 +99,9 @@ class Ledger:
         entry.stream, entry.turn, entry.results = transcript.stream, transcript.turn, len(transcript.results)
         entry.tokens, entry.max_tokens = transcript.tokens, transcript.max_tokens
         entry.first_user = transcript.first_user[:120]
+        entry.transcript = transcript
+        if len(self.entries) > KEPT_WHOLE:
+            self.entries[-KEPT_WHOLE - 1].transcript = None
         entry.position = f"{transcript.model}#{transcript.turn}:{transcript.fingerprint[:8]}"
         self.by_position[entry.position] += 1
         key = (transcript.model, transcript.fingerprint)
@@ -107,7 +131,7 @@ class Ledger:
         entry.took_s = round(time.time() - entry.at, 4)
         self.by_status[str(entry.status)] += 1
 
-    def as_json(self, *, last: int, held: int) -> dict[str, Any]:
+    def as_json(self, *, last: int, held: int, shown: bool = False) -> dict[str, Any]:
         """The answer to `GET /requests`."""
         return {
             "total": self.total,
@@ -120,5 +144,5 @@ class Ledger:
             "faults": {"total": self.by_fault.total(), "by_kind": dict(self.by_fault)},
             "violations": self.violations,
             "refusals": self.refusals,
-            "last": [entry.as_json() for entry in list(self.entries)[-last:]],
+            "last": [entry.as_json(shown=shown) for entry in list(self.entries)[-last:]],
         }

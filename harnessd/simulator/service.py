@@ -133,6 +133,7 @@ class Service:
     def note(self, script: Script, transcript: Transcript, played: Played, entry: Entry) -> None:
         """Write down what was answered, and what was odd about it."""
         entry.played, entry.calls = played.turn, [call.tool for call in played.answer.calls]
+        entry.said = played.answer.say[:2000]
         if played.odd:
             self.ledger.violate(entry, played.odd)
         self.histories.note(script, transcript, played.answer)
@@ -162,8 +163,8 @@ class Service:
         try:
             match (request.method, request.path):
                 case ("GET", "/requests"):
-                    last = int(request.query.get("last", ["50"])[0])
-                    return document(200, self.ledger.as_json(last=last, held=len(self.controls.waiting)))
+                    last, shown = int(request.query.get("last", ["50"])[0]), "shown" in request.query
+                    return document(200, self.ledger.as_json(last=last, held=len(self.controls.waiting), shown=shown))
                 case ("GET", "/health"):
                     return document(200, {"status": "ok", "models": sorted(self.scripts.by_pattern)})
                 case ("GET", "/v1/models"):

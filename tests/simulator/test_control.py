@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.simulated import SimulatedService, simulator
-from tests.simulator.asking import Reply, ask, user
+from tests.simulator.asking import Reply, ask, tools, user
 
 
 def in_background(service: SimulatedService, word: str, **more: Any) -> asyncio.Task[Reply]:
@@ -78,6 +78,40 @@ async def test_counts(service: SimulatedService) -> None:
     assert [entry["attempt"] for entry in seen["last"]] == [1, 2, 0]
     await service.reset()
     assert (await service.requests())["total"] == 0
+
+
+async def test_what_the_model_was_shown_can_be_read(service: SimulatedService) -> None:
+    messages = [
+        user("Look."),
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "ls"}}],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True}]},
+    ]
+    ask(service, "echo", messages, tools=tools("bash"), system="Be brief.")
+    entry = (await service.requests(shown=True))["last"][-1]
+    assert entry["shown"] == {
+        "system": "Be brief.",
+        "tools": ["bash"],
+        "messages": [
+            {"role": "user", "text": "Look.", "calls": [], "results": []},
+            {
+                "role": "assistant",
+                "text": "",
+                "calls": [{"tool": "bash", "arguments": {"command": "ls"}, "id": "t1"}],
+                "results": [],
+            },
+            {
+                "role": "user",
+                "text": "",
+                "calls": [],
+                "results": [{"tool": "bash", "text": "no", "failed": True, "id": "t1"}],
+            },
+        ],
+    }
+    assert entry["said"] == "Look."
+    assert "shown" not in (await service.requests())["last"][-1]
 
 
 async def test_the_kit_starts_and_ends_a_process_of_its_own() -> None:
