@@ -14,6 +14,8 @@ from typing import Self
 from harnessd.domain.ports import CallClocks
 from harnessd.net.border import TransportError
 
+_GRAIN_S = 0.02
+
 
 class Phase(Enum):
     """What a call is waiting for: transport word and sentence when it waits too long."""
@@ -39,6 +41,7 @@ class CallTimer:
         self._loop = asyncio.get_running_loop()
         self._end = 0.0
         self._limit_s = clocks.connect_s
+        self._armed_at = 0.0
         self.phase = Phase.POOL
 
     async def __aenter__(self) -> Self:
@@ -71,7 +74,12 @@ class CallTimer:
 
     def useful(self) -> None:
         """Something came that brings the answer on."""
-        self._arm(Phase.STREAM, self._clocks.idle_s)
+        # Events come by the thousand, and a timer costs as much as reading one. So the timer is set again at most every
+        # few milliseconds, and as much later: it may be that late, and is never early.
+        now = self._loop.time()
+        if self.phase is not Phase.STREAM or now - self._armed_at > _GRAIN_S:
+            self._armed_at = now
+            self._arm(Phase.STREAM, self._clocks.idle_s, _GRAIN_S)
 
     def tail(self, limit_s: float) -> None:
         """The answer is whole; what follows may take this long and no longer. A tail is never prolonged."""
@@ -86,11 +94,11 @@ class CallTimer:
         if when is None or self._loop.time() + limit_s < when:
             self._arm(self.phase, limit_s)
 
-    def _arm(self, phase: Phase, limit_s: float) -> None:
+    def _arm(self, phase: Phase, limit_s: float, slack_s: float = 0.0) -> None:
         self.phase, self._limit_s = phase, limit_s
         # A timer that has fired is past changing; its cancellation is already on the way.
         if not self._timeout.expired():
-            self._timeout.reschedule(min(self._loop.time() + limit_s, self._end))
+            self._timeout.reschedule(min(self._loop.time() + limit_s + slack_s, self._end))
 
     def _expiry(self) -> TransportError:
         word, sentence = self.phase.value

@@ -47,7 +47,7 @@ def read_error(body: Any, depth: int = 0) -> Words:
     found = Words(
         message=_message(error),
         code=_label(error.get("code")) or _label(part(error, "innererror", "code")),
-        type=_label(error.get("type")) or _label(error.get("status")) or _label(error.get("__type")),
+        type=_label(error.get("type")) or words(error.get("status"))[:200] or None,
         request_id=words(body.get("request_id")) or words(error.get("request_id")),
     )
     return _unwrapped(found, depth)

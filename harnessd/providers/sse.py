@@ -1,28 +1,26 @@
 """Server-sent events from bytes: one push parser, bounded, the same events however the bytes are cut.
 
-Lines are split as bytes and decoded whole: no UTF-8 sequence holds a CR or LF, so a character cut between two chunks
+Lines are cut as bytes and decoded whole: no UTF-8 sequence holds a CR or LF, so a character cut between two chunks
 needs no care. Bytes that are not UTF-8 are an error, not a replacement character: a silently changed tool argument
 would be worse than a repeated call.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from harnessd.net import TransportError
 
 EVENT_MAX = 8 * 1024 * 1024  # bytes of one event; the largest seen are whole tool calls in one chunk
-_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = "\ufeff"
 
 
 class SseError(Exception):
     """The bytes are no event stream: not UTF-8."""
 
 
-@dataclass(frozen=True, slots=True)
-class SseEvent:
+class SseEvent(NamedTuple):
     """One event. `name` is empty when the stream gave none; `data` is never empty."""
 
     name: str
@@ -34,7 +32,7 @@ class SseParser:
 
     def __init__(self, event_max: int = EVENT_MAX) -> None:
         self._event_max = event_max
-        self._rest = bytearray()
+        self._rest = bytearray()  # of a line whose end has not come
         self._first = True
         self._after_cr = False
         self._name = ""
@@ -47,20 +45,14 @@ class SseParser:
             # The CR ended its line already; the LF of the same CRLF came in the next chunk.
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
-        if not chunk:
-            return
-        # A long line that comes in small chunks is searched once, not once for each chunk.
-        start = len(self._rest)
-        self._rest += chunk
-        self._after_cr = self._rest.endswith(b"\r")
-        done = 0
-        for end in _LINE_END.finditer(self._rest, start):
-            line = bytes(self._rest[done : end.start()])
-            done = end.end()
-            event = self._line(line)
-            if event is not None:
-                yield event
-        del self._rest[:done]
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        if end:
+            self._after_cr = chunk.endswith(b"\r")
+            lines = bytes(self._rest) + chunk[:end]
+            self._rest = bytearray(chunk[end:])
+            yield from self._events(lines)
+        else:
+            self._rest += chunk
         self._bound(len(self._rest))
 
     def finish(self) -> Iterator[SseEvent]:
@@ -69,50 +61,57 @@ class SseParser:
         The standard drops it; but what came whole as a line is whole, and the protocol's own end mark decides whether
         the answer is.
         """
-        for line in (bytes(self._rest), b""):
-            event = self._line(line)
-            if event is not None:
-                yield event
+        lines = bytes(self._rest) + b"\n\n"
         self._rest.clear()
+        yield from self._events(lines)
+
+    def _events(self, lines: bytes) -> Iterator[SseEvent]:
+        """The events of whole lines; those before bytes that are no text still count."""
+        try:
+            text = lines.decode("utf-8")
+        except UnicodeDecodeError as error:
+            start = max(lines.rfind(b"\n", 0, error.start), lines.rfind(b"\r", 0, error.start)) + 1
+            yield from self._events(lines[:start])
+            raise SseError(f"the event stream is not UTF-8: {error}") from error
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if self._first and text:
+            self._first = False
+            text = text.removeprefix(_BOM)
+        for line in text.split("\n")[:-1]:
+            if line:
+                self._line(line)
+            elif self._data:
+                event = SseEvent(self._name, self._data[0] if len(self._data) == 1 else "\n".join(self._data))
+                self._reset()
+                if event.data:
+                    yield event
+            else:
+                self._reset()
+
+    def _reset(self) -> None:
+        self._name, self._data, self._size = "", [], 0
 
     def _bound(self, waiting: int) -> None:
         if self._size + waiting > self._event_max:
             raise TransportError("too_large", f"one event is larger than {self._event_max} bytes")
 
-    def _line(self, raw: bytes) -> SseEvent | None:
-        if self._first:
-            self._first = False
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-        if not raw:
-            return self._dispatch()
-        if raw.startswith(b":"):
-            return None
-        self._size += len(raw)
-        self._bound(0)
-        try:
-            line = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise SseError(f"the event stream is not UTF-8: {error}") from error
-        self._field(line)
-        return None
-
-    def _field(self, line: str) -> None:
-        if line.startswith("{"):
+    def _line(self, line: str) -> None:
+        if line.startswith("data:"):
+            self._add(line[6:] if line.startswith("data: ") else line[5:])
+        elif line.startswith("{"):
             # Some gateways put an error as bare JSON into a stream they had already begun.
-            self._data.append(line)
-            return
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "data":
-            self._data.append(value)
-        elif name == "event":
-            self._name = value
-        elif name == "error":
+            self._add(line)
+        elif line == "data":
+            self._add("")
+        elif line.startswith("event:"):
+            self._name = line[6:].removeprefix(" ")
+        elif line.startswith("error:"):
             # llama.cpp's server wrote `error: {...}` in place of an event.
             self._name = "error"
-            self._data.append(value)
+            self._add(line[6:].removeprefix(" "))
 
-    def _dispatch(self) -> SseEvent | None:
-        name, data = self._name, "\n".join(self._data)
-        self._name, self._data, self._size = "", [], 0
-        return SseEvent(name, data) if data else None
+    def _add(self, data: str) -> None:
+        self._data.append(data)
+        self._size += len(data) + 1
+        self._bound(0)

@@ -24,13 +24,16 @@ def dump(value: Any) -> bytes:
 def load(text: str) -> Any:
     """Strict JSON. Raises ValueError for anything else, also for NaN and for depths no honest sender reaches."""
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return _DECODER.decode(text)
     except RecursionError as error:
         raise ValueError("JSON nested too deeply") from error
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def whole_text(text: str) -> str:
