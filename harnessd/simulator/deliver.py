@@ -200,7 +200,7 @@ def spoiled(frames: Sequence[bytes], exchange: Exchange, fault: Fault) -> Iterab
             steps = dripped(b"".join(frames), number_of(fault.value), 0.0)
         case "unknown_events" if exchange.transcript.stream:
             odd = [sse({"type": "future_event", "detail": {"n": 1}}, "future_event"), b": a comment\n\n"]
-            strange = odd if exchange.protocol.name == "anthropic" else odd[1:]
+            strange = odd if exchange.protocol.name != "openai-chat" else odd[1:]  # chunks there bear no type
             steps = paced(list(itertools.chain.from_iterable([frame, *strange] for frame in frames)), 0)
         case "bad_utf8":
             steps = paced([frame.replace(b'"}', b'\xff\xfe"}', 1) for frame in frames], 0)

@@ -30,7 +30,7 @@ class Histories:
     def conversation(self, script: Script, transcript: Transcript) -> Conversation:
         """The conversation that a transcript belongs to."""
         marked = script.marker.search(transcript.everything) if script.marker else None
-        key = digest_of([transcript.model, marked[0] if marked else transcript.first_user])
+        key = digest_of([transcript.protocol, transcript.model, marked[0] if marked else transcript.first_user])
         return self.known.setdefault(key, Conversation())
 
     def check(self, script: Script, transcript: Transcript) -> list[str]:
