@@ -129,12 +129,16 @@ def read_settings(path: Path, environ: Mapping[str, str]) -> ReadSettings:
     return ReadSettings(path, absolute(settings, path, environ), tree, ())
 
 
-def read_policies(folder: Path, shown: str, settings: Settings | None) -> ReadPolicies:
-    """A policy folder over the shipped policies. Without settings, names are not resolved."""
-    return judge_snapshot(read_folder(folder, shown), settings)
+def read_policies(folder: Path, shown: str, settings: Settings | None, *, alone: bool = False) -> ReadPolicies:
+    """A policy folder over the shipped policies.
+
+    Without settings, names are not resolved; `alone` says that there is no harness.yaml, and every name is a problem.
+    """
+    snapshot = read_folder(folder, shown)
+    return judge_snapshot(snapshot, settings, Known(there=False) if alone else None)
 
 
-def judge_snapshot(snapshot: Snapshot, settings: Settings | None) -> ReadPolicies:
+def judge_snapshot(snapshot: Snapshot, settings: Settings | None, known: Known | None = None) -> ReadPolicies:
     """The policy set that a folder's bytes mean, or all problems."""
     problems = list(snapshot.problems)
     roots: list[Any] = []
@@ -145,10 +149,14 @@ def judge_snapshot(snapshot: Snapshot, settings: Settings | None) -> ReadPolicie
     assembled = assemble(roots, builtin_roots())
     problems.extend(assembled.problems)
     policies = PolicySet.of(assembled.policies)
+    known = settings.known if settings is not None else known
+    if known is not None:
+        problems.extend(policies.problems(known))
     if settings is not None:
-        problems.extend(policies.problems(settings.known))
         problems.extend(_agents_policies(settings, policies))
-    return ReadPolicies(None if problems else policies, tuple(sorted(set(problems))), (), snapshot)
+    if problems or known is None:
+        return ReadPolicies(None if problems else policies, tuple(sorted(set(problems))), (), snapshot)
+    return ReadPolicies(policies, (), policies.warnings(known), snapshot)
 
 
 @lru_cache(maxsize=1)

@@ -272,4 +272,5 @@ class Settings(Shape):
             tools=(*BUILTIN_TOOLS, *self.tools),
             features=tuple(self.features),
             prices={name: model.prices.output if model.prices else None for name, model in self.models.items()},
+            agent_policies={name: agent.policies for name, agent in self.agents.items()},
         )

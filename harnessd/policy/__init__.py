@@ -6,31 +6,31 @@ go out, each with the line of the file that made it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from harnessd.policy.assemble import content_hash
+from harnessd.policy.assign import AssignPolicy, TaskFacts, assigned
+from harnessd.policy.breaker import BreakerPolicy
 from harnessd.policy.budget import BudgetPolicy, with_limits
+from harnessd.policy.chaos import ChaosPolicy
+from harnessd.policy.compaction import CompactionPolicy
+from harnessd.policy.escalation import EscalationPolicy
+from harnessd.policy.fallback import FallbackPolicy
 from harnessd.policy.kinds import TASK_KINDS
+from harnessd.policy.limits import LimitsPolicy
+from harnessd.policy.loop import LoopPolicy
+from harnessd.policy.notify import NotifyPolicy
 from harnessd.policy.references import Known, references, unresolved
+from harnessd.policy.retention import RetentionPolicy
 from harnessd.policy.retry import RetryPolicy
 from harnessd.policy.shape import Policy
-from harnessd.policy.source import Place, Problem
+from harnessd.policy.source import Place, Problem, did_you_mean
 from harnessd.policy.tools import ToolsPolicy
+from harnessd.policy.warnings import warnings
 
 __all__ = ["Known", "Place", "Policy", "PolicySet", "Problem", "TaskFacts", "TaskPolicies"]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFacts:
-    """What is known of a task when its policies are chosen."""
-
-    id: str
-    agent: str
-    workspace: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,12 @@ class TaskPolicies:
 
     revision: int
     retry: RetryPolicy
+    fallback: FallbackPolicy
     budget: BudgetPolicy
+    loop: LoopPolicy
     tools: ToolsPolicy
+    compaction: CompactionPolicy
+    escalation: EscalationPolicy
     chosen: Mapping[str, tuple[str, str]]
     missing: tuple[str, ...] = ()
 
@@ -54,7 +58,7 @@ class PolicySet:
     hash: str = ""
 
     @classmethod
-    def of(cls, policies: dict[tuple[str, str], Policy[Any]]) -> PolicySet:
+    def of(cls, policies: Mapping[tuple[str, str], Policy[Any]]) -> PolicySet:
         """A set with its content hash."""
         return cls(policies, hash=content_hash(policies))
 
@@ -71,15 +75,51 @@ class PolicySet:
         """The names of a kind's policies."""
         return tuple(name for known, name in self.policies if known == kind)
 
+    @property
+    def assign(self) -> AssignPolicy:
+        """Which task gets which policies."""
+        return self.policies["assign", "default"]
+
+    @property
+    def limits(self) -> LimitsPolicy:
+        """What is allowed at the same time, per minute, per day."""
+        return self.policies["limits", "default"]
+
+    @property
+    def breaker(self) -> BreakerPolicy:
+        """The breakers' settings."""
+        return self.policies["breaker", "default"]
+
+    @property
+    def notify(self) -> NotifyPolicy:
+        """Who is told of what."""
+        return self.policies["notify", "default"]
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        """How long things are kept."""
+        return self.policies["retention", "default"]
+
+    @property
+    def chaos(self) -> ChaosPolicy:
+        """Faults on purpose."""
+        return self.policies["chaos", "default"]
+
     def problems(self, names: Known) -> tuple[Problem, ...]:
-        """Names that lead nowhere, resolved once for the whole set."""
+        """Names that lead nowhere, resolved once for the whole set; a price that nothing tells."""
         found: list[Problem] = []
         for policy in self.policies.values():
             for reference in references(policy.shape):
                 problem = unresolved(reference, names)
                 if problem is not None:
                     found.append(problem)
+        found.extend(self._unknown_policies())
+        found.extend(self._unknown_prices(names))
         return tuple(sorted(dict.fromkeys(found)))
+
+    def warnings(self, names: Known) -> tuple[Problem, ...]:
+        """What is allowed but is hardly meant."""
+        return tuple(sorted(dict.fromkeys(warnings(self.policies, names))))
 
     def for_task(
         self,
@@ -95,33 +135,51 @@ class PolicySet:
         """
         chosen: dict[str, tuple[str, str]] = {}
         missing: list[str] = []
+        by_rule = assigned(self.assign, facts)
         for kind in TASK_KINDS:
+            wishes = [(overrides[kind], "named for this task")] if kind in overrides else []
+            wishes += [(rule.name, rule.why) for rule in by_rule.get(kind, ())]
+            wishes += [(agent_policies[kind], f"agent {facts.agent}")] if kind in agent_policies else []
             chosen[kind] = ("default", "nobody names another")
-            for name, why in self._wishes(kind, facts, agent_policies, overrides):
+            for name, why in wishes:
                 if self.get(kind, name) is not None:
                     chosen[kind] = (name, why)
                     break
                 missing.append(f"{kind}/{name} ({why}) is gone")
-        limits = cast("BudgetPolicy", self._chosen("budget", chosen))
+        policies = {kind: self.policies[kind, name] for kind, (name, _why) in chosen.items()}
         return TaskPolicies(
             revision=self.revision,
-            retry=cast("RetryPolicy", self._chosen("retry", chosen)),
-            budget=with_limits(limits, budget),
-            tools=cast("ToolsPolicy", self._chosen("tools", chosen)),
+            retry=policies["retry"],
+            fallback=policies["fallback"],
+            budget=with_limits(policies["budget"], budget),
+            loop=policies["loop"],
+            tools=policies["tools"],
+            compaction=policies["compaction"],
+            escalation=policies["escalation"],
             chosen=chosen,
             missing=tuple(missing),
         )
 
-    def _chosen(self, kind: str, chosen: Mapping[str, tuple[str, str]]) -> Policy[Any]:
-        return self.policies[kind, chosen[kind][0]]
+    def _unknown_policies(self) -> Iterator[Problem]:
+        """Policies that assign names and nobody has written."""
+        assign = self.get("assign")
+        if assign is None:
+            return
+        for index, rule in enumerate(assign.shape.rules):
+            for kind in rule.use.model_fields_set:
+                name = getattr(rule.use, kind)
+                if self.get(kind, name) is None:
+                    place = assign.place("rules", index, "use", kind)
+                    yield Problem.at(place, f'no {kind} policy "{name}"', did_you_mean(name, self.names(kind)))
 
-    def _wishes(
-        self, kind: str, facts: TaskFacts, agent_policies: Mapping[str, str], overrides: Mapping[str, str]
-    ) -> list[tuple[str, str]]:
-        """Who names which policy of a kind, last word first."""
-        wishes: list[tuple[str, str]] = []
-        if kind in overrides:
-            wishes.append((overrides[kind], "named for this task"))
-        if kind in agent_policies:
-            wishes.append((agent_policies[kind], f"agent {facts.agent} in harness.yaml"))
-        return wishes
+    def _unknown_prices(self, names: Known) -> Iterator[Problem]:
+        """A cost limit needs at least one price to charge the unknown ones by."""
+        unknown = [model for model, price in names.prices.items() if price is None]
+        if not unknown or len(unknown) < len(names.prices):
+            return
+        for (kind, name), policy in self.policies.items():
+            if kind != "budget" or policy.shape.limits.cost_usd is None or policy.shape.unknown_price != "dearest":
+                continue
+            place = policy.blame(("unknown_price",), ("limits", "cost_usd"))
+            message = f"budget/{name} limits cost_usd, but no model in harness.yaml has a price ({', '.join(unknown)})"
+            yield Problem.at(place, message, "write prices: {input: 3, output: 15}, or prices: free, for one of them")

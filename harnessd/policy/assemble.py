@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ def _title(document: Document) -> str:
     return f"builtin {document.title}" if document.builtin else document.title
 
 
-def content_hash(policies: dict[tuple[str, str], Policy[Any]]) -> str:
+def content_hash(policies: Mapping[tuple[str, str], Policy[Any]]) -> str:
     """SHA-256 over the effective set as written: 16 hexadecimal characters. Places and comments do not count."""
     effective = {f"{kind}/{name}": plain_data(policy.tree) for (kind, name), policy in sorted(policies.items())}
     text = json.dumps(effective, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

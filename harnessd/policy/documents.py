@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harnessd.policy.figures import Count
-from harnessd.policy.kinds import ALL_KINDS, DAEMON_KINDS, KINDS
+from harnessd.policy.kinds import ALL_KINDS, DAEMON_KINDS
 from harnessd.policy.merge import MERGED_LISTS, Document
 from harnessd.policy.shape import NAME_PATTERN
 from harnessd.policy.source import (
@@ -91,8 +91,6 @@ def _document(root: Any, problems: list[Problem], *, builtin: bool) -> Document 
     if kind in DAEMON_KINDS and name != "default":
         remedy = "remove the name: there is one document for all"
         head.problem(Problem.at(place_of(root["name"]), f"{kind} is for the whole daemon: it has no names", remedy))
-    if kind is not None and kind not in KINDS:
-        head.problem(Problem.at(place_of(root["kind"]), f"kind {kind} is not yet possible", "remove the document"))
     if kind is None or not head.sound:
         return None
     body = MapNode(root.place)

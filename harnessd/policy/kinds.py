@@ -6,7 +6,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harnessd.policy import budget, retry, tools
+from harnessd.policy import (
+    assign,
+    breaker,
+    budget,
+    chaos,
+    compaction,
+    escalation,
+    fallback,
+    limits,
+    loop,
+    notify,
+    retention,
+    retry,
+    tools,
+)
 from harnessd.policy.shape import Shape
 from harnessd.policy.source import Problem
 
@@ -21,29 +35,24 @@ class Kind:
     daemon: bool = False
 
 
-ALL_KINDS = (
-    "assign",
-    "retry",
-    "fallback",
-    "breaker",
-    "limits",
-    "budget",
-    "loop",
-    "tools",
-    "compaction",
-    "escalation",
-    "notify",
-    "retention",
-    "chaos",
-)
-DAEMON_KINDS = ("assign", "limits", "breaker", "notify", "retention", "chaos")
-
 KINDS = {
     kind.name: kind
     for kind in (
+        Kind("assign", assign.AssignShape, assign.relations, daemon=True),
         Kind("retry", retry.RetryShape, retry.relations),
+        Kind("fallback", fallback.FallbackShape, fallback.relations),
+        Kind("breaker", breaker.BreakerShape, breaker.relations, daemon=True),
+        Kind("limits", limits.LimitsShape, limits.relations, daemon=True),
         Kind("budget", budget.BudgetShape, budget.relations),
+        Kind("loop", loop.LoopShape, loop.relations),
         Kind("tools", tools.ToolsShape, tools.relations),
+        Kind("compaction", compaction.CompactionShape, compaction.relations),
+        Kind("escalation", escalation.EscalationShape, escalation.relations),
+        Kind("notify", notify.NotifyShape, notify.relations, daemon=True),
+        Kind("retention", retention.RetentionShape, retention.relations, daemon=True),
+        Kind("chaos", chaos.ChaosShape, chaos.relations, daemon=True),
     )
 }
-TASK_KINDS = tuple(name for name in ALL_KINDS if name not in DAEMON_KINDS)
+ALL_KINDS = tuple(KINDS)
+DAEMON_KINDS = tuple(kind.name for kind in KINDS.values() if kind.daemon)
+TASK_KINDS = tuple(kind.name for kind in KINDS.values() if not kind.daemon)

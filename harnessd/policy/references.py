@@ -28,7 +28,10 @@ BUILTIN_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What harness.yaml declares. `prices` maps each model to its USD per million tokens of output, None: unknown."""
+    """What harness.yaml declares. `prices`: model -> USD per million tokens of output, None: unknown.
+
+    `there` is False where no harness.yaml was read at all.
+    """
 
     models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
@@ -36,6 +39,8 @@ class Known:
     features: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
     prices: Mapping[str, float | None] = field(default_factory=dict)
+    agent_policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    there: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,9 @@ def _in_conditions(when: When) -> Iterator[Reference]:
 def unresolved(reference: Reference, known: Known) -> Problem | None:
     """The problem of a name that harness.yaml does not know, or None."""
     sort, _, rest = reference.text.partition("/")
+    if not known.there and sort not in ("label", "daemon"):
+        message = f"{reference.text} cannot be looked up without a harness.yaml"
+        return Problem.at(reference.place, message, "name it: --config FILE")
     groups = {"model": known.models, "agent": known.agents, "tool": known.tools, "feature": known.features}
     if sort in ("label", "daemon"):
         return None

@@ -330,9 +330,10 @@ def relations(policy: RetryPolicy) -> Iterator[Problem]:
 def _base_under_cap(policy: RetryPolicy, path: tuple[str, ...], base: float, cap: float) -> Iterator[Problem]:
     if base <= cap:
         return
-    which = "base" if policy.written(*path, "base") is not None else "cap"
-    if which == "base" and policy.place(*path, "base").builtin:
-        which = "cap"
     written = {key: policy.written(*path, key) or policy.written(path[0], key) for key in ("base", "cap")}
     message = f"{'.'.join(path)}.base {written['base']} is above cap {written['cap']}"
-    yield Problem.at(policy.place(*path, which), message, "write a base of at most the cap")
+    yield Problem.at(
+        policy.blame((*path, "base"), (*path, "cap"), (path[0], "base"), (path[0], "cap")),
+        message,
+        "write a base of at most the cap",
+    )

@@ -87,6 +87,11 @@ class Policy(Generic[S_co]):
                 return place_of(node)
         return self.tree.place
 
+    def blame(self, *paths: tuple[str | int, ...]) -> Place:
+        """Of values that do not go together, the first that an operator wrote."""
+        places = [self.place(*path) for path in paths]
+        return next((place for place in places if not place.builtin), places[0])
+
     def ref(self, *path: str | int, rule: str | None = None) -> RuleRef:
         """Where the value at `path` comes from, as decisions carry it."""
         place = self.place(*path)

@@ -203,20 +203,20 @@ class ListOf(Reader):
         collected.raise_if_any()
         if not self.least <= len(values) <= self.most:
             raise misread(node, f"{len(values)} values are out of bounds", f"write {self.least} to {self.most}")
-        self._rise(node, items, values)
+        self._rise(items, values)
         missing = [word for word in self.always if word not in values]
         if missing:
             raise misread(node, f"{', '.join(missing)} must be in the list", f"add {', '.join(missing)}")
         return tuple(values)
 
-    def _rise(self, node: Any, items: Any, values: list[Any]) -> None:
+    def _rise(self, items: Any, values: list[Any]) -> None:
         if not self.rising:
             return
         for earlier, later in zip(range(len(values)), range(1, len(values)), strict=False):
             if values[later] <= values[earlier]:
                 right = ", ".join(item.text for _, item in sorted(zip(values, items, strict=True), key=lambda p: p[0]))
                 message = f"the values must rise: {items[later].text} stands after {items[earlier].text}"
-                raise misread(node, message, f"write [{right}]")
+                raise misread(items[later], message, f"write [{right}]")
 
     @property
     def bounds(self) -> str:

@@ -1,0 +1,207 @@
+"""Loop: the same call, A-B-A-B, the same error, nothing new; what is progress and what only looks like it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from harnessd.domain.decision import RuleRef
+from harnessd.domain.effect import canonical_json
+from harnessd.policy.figures import Count
+from harnessd.policy.names import Ladder
+from harnessd.policy.shape import Policy, Shape
+from harnessd.policy.source import Problem
+from harnessd.policy.values import Template, fill
+
+_Times = Annotated[int | None, Count(low="2", high="100", none=True)]
+
+
+class LoopShape(Shape):
+    """What counts as a loop, and what is done about it."""
+
+    repeat_call: _Times = Field(
+        description="Same tool, same arguments, same result (times, pids and ids left out), in a row."
+    )
+    alternate: _Times = Field(description="A-B pairs in a row with nothing new.")
+    same_error: _Times = Field(description="Same tool, class and reason, in a row.")
+    no_progress: Annotated[int | None, Count(low="2", high="1000", none=True)] = Field(
+        description="Turns with no new result, file change or plan step."
+    )
+    nudge: Annotated[str, Template(names=("times", "tool", "detector"))] = Field(description="What the model is told.")
+    do: Annotated[tuple[str, ...], Ladder(actions=("nudge", "rollback", "needs_human", "stop"))] = Field(
+        description="The ladder; `rollback` goes to before the loop."
+    )
+
+
+LoopPolicy = Policy[LoopShape]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call with its result. `reason` is the key words of an error; `polling` tools are never a loop."""
+
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    result: str = ""
+    error_class: str | None = None
+    reason: str = ""
+    polling: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One model call and the tool calls it asked for. `changed`: files or the plan changed during it."""
+
+    calls: tuple[Call, ...] = ()
+    changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Looping:
+    """A loop that was found. `do` is the ladder."""
+
+    detector: str
+    times: int
+    tool: str
+    nudge: str
+    do: tuple[str, ...]
+    rule: RuleRef
+
+
+# Changes that are no progress: times, dates, process ids, addresses, generated ids, durations.
+_NOISE = re.compile(
+    r"""
+      \b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?
+    | \b\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[ap]m)?\b
+    | \b(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,?\s+(?:\d{1,2}\s+)?
+      (?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*(?:\s+\d{1,4})?
+    | \b(?:pid|process|job|task|tid|thread)[\s:=\#]*\d+
+    | \[\d{3,}\]
+    | \b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b
+    | \b0x[0-9a-f]+\b
+    | \b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b
+    | \b\d+(?:\.\d+)?\s?(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?)\b
+    | \b1[0-9]{9}(?:[0-9]{3})?(?:\.\d+)?\b
+    | \b(?:req|call|toolu|msg|run|tmp|id)[_-][a-z0-9]{6,}\b
+    | /tmp/[\w.-]+
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def fingerprint(result: str) -> str:
+    """A result without what changes by itself; two equal ones mean that nothing new was learnt."""
+    return re.sub(r"\s+", " ", _NOISE.sub("~", result[:200_000])).strip()
+
+
+def detect(policy: LoopPolicy, turns: Sequence[Turn]) -> Looping | None:
+    """The loop that the newest turn completes, or None.
+
+    `turns` are those since the last progress or the last step taken against a loop: tallies start at 0 after each.
+    """
+    for detector, found in (
+        ("repeat_call", _repeats(policy.shape.repeat_call, turns)),
+        ("same_error", _same_error(policy.shape.same_error, turns)),
+        ("alternate", _alternates(policy.shape.alternate, turns)),
+        ("no_progress", _no_progress(policy.shape.no_progress, turns)),
+    ):
+        if found is None:
+            continue
+        times, tool = found
+        words = fill(policy.shape.nudge, {"times": times, "tool": tool, "detector": detector})
+        return Looping(detector, times, tool, words, policy.shape.do, policy.ref(detector))
+    return None
+
+
+def _identity(call: Call) -> str:
+    return canonical_json([call.tool, call.arguments])
+
+
+def _seen(call: Call) -> tuple[str, str]:
+    return (_identity(call), fingerprint(call.result))
+
+
+def _round(turn: Turn) -> tuple[tuple[tuple[str, str], int], ...] | None:
+    """A turn's calls whatever their order, or None where it has none or one that polls."""
+    if not turn.calls or turn.changed or any(call.polling for call in turn.calls):
+        return None
+    return tuple(sorted(Counter(_seen(call) for call in turn.calls).items()))
+
+
+def _repeats(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | None:
+    """Equal calls in a row, one by one, or whole equal rounds of parallel calls."""
+    if limit is None or not turns or not turns[-1].calls:
+        return None
+    rounds = _in_a_row([_round(turn) for turn in turns])
+    calls = _in_a_row([None if call.polling else _seen(call) for turn in turns for call in turn.calls])
+    times = max(rounds, calls)
+    return (times, turns[-1].calls[-1].tool) if times >= limit else None
+
+
+def _in_a_row(items: Sequence[Any]) -> int:
+    """How often the last item stands at the end in a row; None never counts."""
+    count = 0
+    for item in reversed(items):
+        if item is None or item != items[-1]:
+            break
+        count += 1
+    return count
+
+
+def _same_error(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | None:
+    if limit is None:
+        return None
+    errors = [
+        None if call.error_class is None else (call.tool, call.error_class, fingerprint(call.reason))
+        for turn in turns
+        for call in turn.calls
+    ]
+    times = _in_a_row(errors)
+    return (times, turns[-1].calls[-1].tool) if times >= limit and turns[-1].calls else None
+
+
+def _alternates(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | None:
+    """A-B-A-B with the same results: pairs counted from the end."""
+    if limit is None or len(turns) < 2 * limit:
+        return None
+    rounds = [_round(turn) for turn in turns]
+    last, other = rounds[-1], rounds[-2]
+    if last is None or other is None or last == other:
+        return None
+    length = 0
+    for place, item in enumerate(reversed(rounds)):
+        if item != (last, other)[place % 2]:
+            break
+        length += 1
+    return (length // 2, turns[-1].calls[-1].tool) if length // 2 >= limit else None
+
+
+def _no_progress(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | None:
+    if limit is None:
+        return None
+    seen: set[tuple[str, str]] = set()
+    without = 0
+    for turn in turns:
+        fresh = progressed(turn, seen)
+        seen.update(_seen(call) for call in turn.calls)
+        without = 0 if fresh else without + 1
+    tool = turns[-1].calls[-1].tool if turns and turns[-1].calls else ""
+    return (without, tool) if without >= limit else None
+
+
+def progressed(turn: Turn, seen: Collection[tuple[str, str]]) -> bool:
+    """A file or plan step changed, something new was learnt, or a polled state was looked at."""
+    return turn.changed or any(
+        call.polling or (call.error_class is None and _seen(call) not in seen) for call in turn.calls
+    )
+
+
+def relations(policy: LoopPolicy) -> Iterator[Problem]:
+    """Nothing here is impossible."""
+    del policy
+    yield from ()
