@@ -114,10 +114,7 @@ class BatchRunner:
         name = getattr(error, "sqlite_errorname", None) or type(error).__name__
         primary = code & PRIMARY_CODE
         if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and self._no_room()):
-            return StorageFull(
-                f"There is no room left for the store {self._database} ({name}); nothing of this step was written.",
-                remedy="Free space on that disk; the daemon goes on by itself.",
-            )
+            return no_room(self._database, name)
         if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreLocked(
                 f"Another program holds a lock on {self._database}; nothing of this step was written.",
@@ -142,6 +139,14 @@ class BatchRunner:
         return status.f_bavail * status.f_frsize < ROOM_LEFT_BYTES or (
             limit != resource.RLIM_INFINITY and limit - log < ROOM_LEFT_BYTES
         )
+
+
+def no_room(database: Path, why: str) -> StorageFull:
+    """The words for a full disk."""
+    return StorageFull(
+        f"There is no room left for the store {database} ({why}); nothing of this step was written.",
+        remedy="Free space on that disk; the daemon goes on by itself.",
+    )
 
 
 def execute(cursor: sqlite3.Cursor, text: str, statement: Statement) -> tuple[Rows, int]:

@@ -6,14 +6,14 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from harnessd.domain.failure import HarnessError, StoreTooNew
-from harnessd.stores.database import migrations, queries
+from harnessd.stores.database import Migration, migrations, queries
 from harnessd.stores.owner import AckedMark, OwnerLock, beside
 
 COMPANIONS = ("", "-wal", "-shm", ".lock", ".acked")
@@ -50,9 +50,14 @@ def examine(connection: sqlite3.Connection, path: Path) -> Found:
     return Found(version, store, commits)
 
 
-def migrate(connection: sqlite3.Connection, found: Found, crashpoint: Callable[[str], None]) -> None:
+def migrate(
+    connection: sqlite3.Connection,
+    found: Found,
+    crashpoint: Callable[[str], None],
+    steps: Sequence[Migration] | None = None,
+) -> None:
     """Take the missing steps, each in one transaction with its number: the old or the new schema, nothing between."""
-    for step in migrations():
+    for step in steps if steps is not None else migrations():
         if step.number <= found.version:
             continue
         crashpoint("J22-before")

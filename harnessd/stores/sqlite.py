@@ -14,7 +14,7 @@ import aiosqlite
 
 from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, StoreLost
 from harnessd.stores import files
-from harnessd.stores.batch import Answer, BatchRunner, CommitUnknown, Crashpoint, Unwritten, execute
+from harnessd.stores.batch import Answer, BatchRunner, CommitUnknown, Crashpoint, Unwritten, execute, no_room
 from harnessd.stores.database import Batch, Opened, Rows, Statement, Unit, chain_hash, queries
 from harnessd.stores.owner import (
     AckedMark,
@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 
 READERS = 2  # one long read does not keep the short ones waiting
 BUSY_S = 5.0
+FULL_TRIES = 8  # in a row, before the rest of a batch is told that the disk is full
 WAL_LIMIT_BYTES = 64 << 20
 OLDEST_SQLITE = (3, 35, 0)  # RETURNING (sqlite.org/lang_returning.html)
 
@@ -120,13 +121,40 @@ class SqliteDatabase:
 
     async def commit(self, units: Sequence[Unit]) -> Batch:
         """See the port."""
-        writer = self._writing()
         try:
-            answers, newest_event = await writer.hop(lambda connection: self._run(connection, units))
+            return await self._commit_together(units)
+        except StorageFull:
+            if len(units) == 1:
+                raise
+        return await self._commit_one_by_one(units)
+
+    async def _commit_together(self, units: Sequence[Unit]) -> Batch:
+        try:
+            answers, newest_event = await self._writing().hop(lambda connection: self._run(connection, units))
         except Unwritten as unwritten:
             raise unwritten.error from unwritten
         except CommitUnknown as unknown:
             return await self._settle(unknown)
+        return Batch(answers, newest_event)
+
+    async def _commit_one_by_one(self, units: Sequence[Unit]) -> Batch:
+        """Out of space SQLite rolls all of a transaction back: a member that is too big must not take its mates along.
+
+        After a few that do not fit the rest is not tried: they have waited long enough for a no.
+        """
+        answers: list[Answer] = []
+        newest_event = full = 0
+        for unit in units:
+            try:
+                if full >= FULL_TRIES:
+                    raise no_room(self.path, "not tried")
+                batch = await self._commit_together((unit,))
+            except HarnessError as error:
+                answers.append(error)
+                full = full + 1 if isinstance(error, StorageFull) else 0
+            else:
+                answers += [list(answer) if not isinstance(answer, Exception) else answer for answer in batch.answers]
+                newest_event, full = batch.newest_event, 0
         return Batch(answers, newest_event)
 
     def _run(self, connection: sqlite3.Connection, units: Sequence[Unit]) -> tuple[list[Answer], int]:
@@ -149,7 +177,7 @@ class SqliteDatabase:
         try:
             await self._drop_writer()
             self._writer = await self._connect_writer()
-            commits = await self._writer.hop(committed_after_sync)
+            commits = await self._writer.hop(lambda connection: committed(connection, unknown.commit))
             self._identities = identities(self.path)
         except (sqlite3.Error, HarnessError, OSError) as again:
             raise OutcomeUnknown(
@@ -259,17 +287,18 @@ def take_ownership(connection: sqlite3.Connection, owner: str) -> tuple[int, int
     return epoch, commit, newest_event
 
 
-def committed_after_sync(connection: sqlite3.Connection) -> int:
-    """How many commits are there, once they are in the database file itself.
+def committed(connection: sqlite3.Connection, wanted: int) -> int:
+    """How many commits are there; `wanted` is among them only once it is in the database file itself.
 
     After a failed sync the kernel may call pages clean that never reached the disk; only writing them once more,
     into the database, and syncing that proves them durable.
     """
-    busy, _, _ = connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
-    if busy:
-        message = "the log could not be folded in"
-        raise sqlite3.OperationalError(message)
     commits: int = connection.execute(queries()["meta"]).fetchone()[2]
+    if commits >= wanted:
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        if busy:
+            message = "the log could not be folded in"
+            raise sqlite3.OperationalError(message)
     return commits
 
 

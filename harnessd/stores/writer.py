@@ -86,6 +86,8 @@ class GroupCommit:
             _refuse(members, error)
         else:
             for (_, future), answer in zip(members, batch.answers, strict=True):
+                if isinstance(answer, StoreLost | OutcomeUnknown):
+                    self._lost = answer
                 if future.done():
                     continue
                 if isinstance(answer, Exception):
