@@ -44,7 +44,10 @@ def stop_reason(source: Source, error_class: ErrorClass) -> StopReason:
 
 def stop_sentence(reason: StopReason, failure: Failure, error_class: ErrorClass) -> str:
     """One sentence for the person: what failed, in the service's own words."""
-    message = failure.message.strip().rstrip(".") or f"no words came with it ({failure.transport or failure.status})"
+    message = " ".join(failure.message.split()).rstrip(".")
+    if not message:
+        sign = failure.transport or failure.status
+        message = "no words came with it" + (f" ({sign})" if sign else "")
     words = _SENTENCES.get(reason, _SENTENCES[StopReason.ERROR])
     return words.format(dependency=failure.dependency, message=message[:300], error_class=error_class.value)
 

@@ -159,6 +159,10 @@ class Desk:
         (call,) = self.under_way
         return call
 
+    def stands(self) -> TaskState:
+        """The task's state."""
+        return self.ledger.state
+
     def effect_of(self, place: int) -> str:
         """The effect id of the call under way at this place of the reply."""
         return next(call for call, act in self.under_way.items() if getattr(act, "call_id", "").endswith(str(place)))

@@ -67,6 +67,7 @@ class Ledger:
     until: float | None = None
     reason: StopReason | None = None
     recoveries: int = 0
+    partial: dict[str, str] = field(default_factory=dict)  # what calls had written, by effect id
 
     @property
     def path(self) -> tuple[Node, ...]:
@@ -208,4 +209,4 @@ class Ledger:
             for question in self.questions.values()
             if question.call_id in calls or (question.call_id is None and question.node in there)
         )
-        return JournalView(tuple(self.effects.values()), tuple(self.messages.values()), questions)
+        return JournalView(tuple(self.effects.values()), tuple(self.messages.values()), questions, self.partial)

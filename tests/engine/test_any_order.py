@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harnessd.domain.effect import EffectClass
-from harnessd.domain.failure import Failure, IllegalEvent
+from harnessd.domain.failure import IllegalEvent
 from harnessd.domain.messages import FinishReason, ModelReply, TextBlock
 from harnessd.domain.ports import ToolOutcome
 from harnessd.domain.record import PersonMessage
-from harnessd.domain.session import view
+from harnessd.domain.session import NodeKind, view
 from harnessd.domain.task import TaskState, Verb
 from harnessd.engine.protocol import (
     CallModel,
@@ -54,6 +54,11 @@ IMPATIENT = "---\nkind: retry\nmodel: {retries: 1, classes: {auth: {do: needs_hu
 STRICT = "---\nkind: retry\ntool: {retries: 1, classes: {execution_failed: {do: stop}}}\n"
 RULES = (TOOLS, FREE, FREE + IMPATIENT, TOOLS + "ask: {after: 1h, do: stop}\n" + STRICT)
 LIMITS: tuple[dict[str, float], ...] = ({}, {"tool_calls": 3}, {"turns": 4}, {"cost_usd": 0.03}, {"tokens": 90})
+DISTURBANCES = (
+    *("killed", "killed", "killed", "killed", "spoken to", "spoken to", "illegal"),
+    *("killed, cancelled meanwhile", "killed, paused meanwhile"),
+    *("cancelled", "drain", "pause", "drain, now", "pause, now"),
+)
 
 arguments = st.sampled_from([{}, {"a": 1}, {"a": 2}, None])
 wanted = st.tuples(st.sampled_from([*EFFECTS, "nothing"]), arguments)
@@ -92,7 +97,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(_model)
     @rule(
         answer=st.sampled_from(
-            [says("done"), reply(TextBlock("and th"), finish=FinishReason.LENGTH), reply(), reply(TextBlock(""))]
+            [reply(TextBlock("and th"), finish=FinishReason.LENGTH), says("done"), reply(), reply(TextBlock(""))]
         )
     )
     def answers(self, answer: ModelReply) -> None:
@@ -139,54 +144,64 @@ class AnyOrder(RuleBasedStateMachine):
         else:
             self.desk.model_failed(model_failure("cancelled"))
 
-    # --- time and people ------------------------------------------------------------------------------------------
+    # --- disturbances ---------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.desk.wait is not None and self.desk.last is None)
     @rule()
     def backoff_ends(self) -> None:
         self.desk.waited()
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, 90.0, 4000.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.desk.now += seconds
+    @precondition(lambda self: self.desk.last is None)
+    @rule(what=st.sampled_from(DISTURBANCES), seconds=st.sampled_from([0.0, 1.0, 90.0, 4000.0]))
+    def something_comes_between(self, what: str, seconds: float) -> None:
+        desk = self.desk
+        desk.now += seconds
+        match what:
+            case "killed" | "killed, cancelled meanwhile" | "killed, paused meanwhile":
+                self._killed(what)
+            case "cancelled":
+                desk.cancel("eve")
+            case "spoken to":
+                desk.hear("Mind the gap.")
+            case "illegal":
+                self._illegal_events_change_nothing()
+            case _:
+                desk.step_down(what.split(",", maxsplit=1)[0], now=what.endswith("now"))
 
-    def _runs(self) -> bool:
-        return self.desk.last is None
+    def _killed(self, what: str) -> None:
+        desk = self.desk
+        waiting = desk.wait.until if desk.run.state is RunState.BACKOFF and desk.wait else None
+        desk.crash()
+        before: list[Event] = [Cancelled(desk.now, "eve")] if "cancelled" in what else []
+        before += [StepDown(desk.now, "pause")] if "paused" in what else []
+        commands = desk.lease(*before)
+        if waiting is not None and waiting > desk.now and not before:
+            assert commands == (Wait(waiting),), "a run restored in a backoff goes on as the unbroken one"
 
-    @precondition(_runs)
-    @rule()
-    def is_cancelled(self) -> None:
-        self.desk.cancel("eve")
+    def _illegal_events_change_nothing(self) -> None:
+        desk, run = self.desk, self.desk.run
+        before = (run.state, run.counters, repr(run))
+        wrong: list[Event] = [
+            TaskLeased(desk.now),
+            Resumed(desk.now),
+            ModelReplied(desk.now, "e999", says("?")),
+            ToolReturned(desk.now, "e999", ToolOutcome("?")),
+        ]
+        for call, act in desk.under_way.items():
+            other: Event = ToolReturned(desk.now, call, ToolOutcome("?"))
+            wrong += [ModelReplied(desk.now, call, says("?")) if isinstance(act, CallTool) else other]
+        if run.state is not RunState.BACKOFF:
+            wrong += [WaitElapsed(desk.now)]
+        for event in wrong:
+            with pytest.raises(IllegalEvent):
+                run.receive(event, desk.rules)
+        assert (run.state, run.counters, repr(run)) == before
 
-    @precondition(_runs)
-    @rule(why=st.sampled_from(["drain", "pause"]), now=st.booleans())
-    def steps_down(self, why: str, now: bool) -> None:
-        self.desk.step_down(why, now=now)
-
-    @precondition(_runs)
-    @rule()
-    def person_speaks(self) -> None:
-        self.desk.hear("Mind the gap.")
-
+    @precondition(lambda self: bool(self.limits))
     @rule(limit=st.sampled_from([2.0, 5.0, 50.0]))
     def limits_change(self, limit: float) -> None:
         self.limits = {name: limit if name != "cost_usd" else limit / 100 for name in self.limits}
         self.desk.rules = policies(self.text, **self.limits)
-
-    # --- crashes --------------------------------------------------------------------------------------------------
-
-    @precondition(_runs)
-    @rule(cancelled=st.booleans(), paused=st.booleans())
-    def is_killed(self, cancelled: bool, paused: bool) -> None:
-        """Also while nobody works on it, a person may cancel or pause."""
-        desk = self.desk
-        waiting = desk.wait.until if desk.run.state is RunState.BACKOFF and desk.wait else None
-        desk.crash()
-        before: list[Event] = [Cancelled(desk.now, "eve")] if cancelled else []
-        before += [StepDown(desk.now, "pause")] if paused else []
-        commands = desk.lease(*before)
-        if waiting is not None and waiting > desk.now and not before:
-            assert commands == (Wait(waiting),), "a run restored in a backoff goes on as the unbroken one"
 
     # --- while nobody works on it -----------------------------------------------------------------------------------
 
@@ -221,10 +236,20 @@ class AnyOrder(RuleBasedStateMachine):
         self.desk.ledger.answer(question.id, choice, say)
         self.desk.lease()
 
-    @precondition(lambda self: self.desk.last is not None)
+    @precondition(lambda self: self._state(TaskState.STOPPED, TaskState.COMPLETED))
     @rule()
-    def comes_late(self) -> None:
+    def person_retries(self) -> None:
+        """A new branch before the failed turn; what was done there stays done."""
+        ledger = self.desk.ledger
+        turns = [node for node in ledger.path if node.kind is NodeKind.ASSISTANT]
+        ledger.pointer = turns[-1].parent if turns else ledger.pointer
+        self.desk.return_to_work(Verb.RETRY)
+
+    @invariant()
+    def what_comes_late_changes_nothing(self) -> None:
         desk = self.desk
+        if desk.last is None:
+            return
         message = PersonMessage(99, "late", desk.now)
         late: tuple[Event, ...] = (
             ModelReplied(desk.now, "e1", says("late")),
@@ -235,23 +260,7 @@ class AnyOrder(RuleBasedStateMachine):
         )
         for event in late:
             assert desk.run.receive(event, desk.rules) == ()
-
-    @rule()
-    def illegal_events_change_nothing(self) -> None:
-        desk, run = self.desk, self.desk.run
-        before = (run.state, run.counters, repr(run))
-        wrong: list[Event] = [TaskLeased(desk.now), Resumed(desk.now)]
-        if run.state is not RunState.OVER:
-            wrong += [ModelReplied(desk.now, "e999", says("?")), ToolReturned(desk.now, "e999", ToolOutcome("?"))]
-            for call, act in desk.under_way.items():
-                other: Event = ToolReturned(desk.now, call, ToolOutcome("?"))
-                wrong += [ModelReplied(desk.now, call, says("?")) if isinstance(act, CallTool) else other]
-        if run.state not in (RunState.BACKOFF, RunState.OVER):
-            wrong += [WaitElapsed(desk.now)]
-        for event in wrong:
-            with pytest.raises(IllegalEvent):
-                run.receive(event, desk.rules)
-        assert (run.state, run.counters, repr(run)) == before
+        assert desk.run.state is RunState.OVER
 
     # --- what always holds ----------------------------------------------------------------------------------------
 
@@ -325,8 +334,3 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-
-
-def test_failures_are_values() -> None:
-    """The scenery's failures are of the kind the world hands in."""
-    assert all(isinstance(model_failure(kind), Failure) for kind in MODEL_FAILURES)
