@@ -102,14 +102,14 @@ class AckedMark:
 Identities = tuple[tuple[int, int] | None, ...]
 
 
-def identities(database: Path) -> Identities:
+def identities(database: Path, count: int = 3) -> Identities:
     """Device and inode of the database, its log and its index, by `stat` alone.
 
     Nobody in this process may open one of them but SQLite: closing any descriptor of a file drops all POSIX locks
     the process holds on it, and the next reader elsewhere would delete the log under us.
     """
     found: list[tuple[int, int] | None] = []
-    for path in (database, beside(database, "-wal"), beside(database, "-shm")):
+    for path in (database, beside(database, "-wal"), beside(database, "-shm"))[:count]:
         try:
             status = os.stat(path)  # noqa: PTH116 - three of these before every commit: no objects for them
         except FileNotFoundError:
@@ -120,12 +120,13 @@ def identities(database: Path) -> Identities:
 
 
 def check_identities(database: Path, expected: Identities) -> None:
-    """Raise StoreLost when one of the three files is gone or is another one."""
-    found = identities(database)
+    """Raise StoreLost when one of the expected files is gone or is another one."""
+    found = identities(database, len(expected))
     if found == expected:
         return
-    names = (database, beside(database, "-wal"), beside(database, "-shm"))
-    name = next(name for name, was, now in zip(names, expected, found, strict=True) if was != now)
+    endings = ("", "-wal", "-shm")
+    changed = [ending for ending, was, now in zip(endings, expected, found, strict=False) if was != now]
+    name = beside(database, changed[0])
     raise StoreLost(
         f"{name} was deleted or replaced while the daemon ran.",
         remedy="Put the file back or run `harnessd restore FILE` with a backup; then start the daemon again.",

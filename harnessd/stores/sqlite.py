@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -69,6 +70,7 @@ class SqliteDatabase:
         self._runner: BatchRunner | None = None
         self._store = ""
         self._identities: Identities = ()
+        self._readable = asyncio.Event()  # clear while the connections are opened anew
 
     async def open(self, owner: str) -> Opened:
         """See the port. Raises StoreLocked, StoreTooNew, StoreLost, HarnessError."""
@@ -87,6 +89,12 @@ class SqliteDatabase:
         self._lock = OwnerLock(self.path)
         try:
             return await self._open_locked(owner)
+        except OSError as error:
+            await self.close()
+            raise HarnessError(
+                f"The store {self.path} cannot be opened: {error.strerror}.",
+                remedy="Check the folder's rights and space.",
+            ) from error
         except BaseException:
             await self.close()
             raise
@@ -104,6 +112,7 @@ class SqliteDatabase:
         self._identities = identities(self.path)
         self._runner = BatchRunner(self.path, queries(), epoch, self._crashpoint)
         self._readers = [await self._connect_reader() for _ in range(READERS)]
+        self._readable.set()
         return Opened(epoch, newest_event)
 
     def _make_ours(self, connection: sqlite3.Connection, owner: str) -> tuple[int, int, int]:
@@ -167,35 +176,63 @@ class SqliteDatabase:
         return answers, newest_event
 
     def _remember(self, commit: int) -> None:
-        if self._mark is not None:
+        assert self._mark is not None  # noqa: S101 - set by open
+        try:
             self._mark.write(self._store, commit, time.monotonic())
+        except OSError as error:
+            raise OutcomeUnknown(
+                f"{self._mark.path} could not be written ({error.strerror}): the work is stored, but not acknowledged.",
+                remedy="Check the disk and start the daemon again.",
+            ) from error
 
     async def _settle(self, unknown: CommitUnknown) -> Batch:
-        """An error from COMMIT means unknown, not no: reopen, make durable what is there, look, then answer."""
+        """An error from COMMIT means unknown, not no: reopen, make durable what is there, look, then answer.
+
+        All connections are closed for it: while one is open nobody reads the log anew, and a commit whose sync failed
+        would be found there only after the next start.
+        """
         assert self._runner is not None  # noqa: S101 - set by open
         error = self._runner.explain(unknown.cause)
         try:
-            await self._drop_writer()
-            self._writer = await self._connect_writer()
-            commits = await self._writer.hop(lambda connection: committed(connection, unknown.commit))
-            self._identities = identities(self.path)
+            commits = await self._reopen(unknown.commit)
         except (sqlite3.Error, HarnessError, OSError) as again:
             raise OutcomeUnknown(
                 f"The store {self.path} failed while writing ({unknown.cause}) and cannot be looked at ({again}).",
                 remedy="Check the disk and start the daemon again: it settles what was under way.",
             ) from unknown
+        finally:
+            self._readable.set()
         if commits >= unknown.commit:
             self._remember(unknown.commit)
             return Batch(unknown.answers, unknown.newest_event)
+        if commits < unknown.commit - 1:
+            raise lost_acknowledged(self.path, unknown.commit - 1, commits)
         raise error if isinstance(error, StorageFull) else StoreLost(error.sentence, remedy=error.remedy)
+
+    async def _reopen(self, wanted: int) -> int:
+        self._readable.clear()
+        await self._close_readers()
+        await self._drop_writer()
+        check_identities(self.path, self._identities[:1])
+        self._writer = await self._connect_writer()
+        commits = await self._writer.hop(lambda connection: committed(connection, wanted))
+        self._identities = identities(self.path)
+        self._readers = [await self._connect_reader() for _ in range(READERS)]
+        return commits
 
     async def fetch(self, reads: Sequence[Statement]) -> list[Rows]:
         """See the port."""
+        await self._readable.wait()
         if not self._readers:
             raise HarnessError("The store is closed.")
         self._next_reader = (self._next_reader + 1) % len(self._readers)
+        reader = self._readers[self._next_reader]
         try:
-            return await self._readers[self._next_reader].hop(lambda connection: read(connection, reads))
+            return await reader.hop(lambda connection: read(connection, reads))
+        except (ValueError, sqlite3.ProgrammingError) as error:
+            if reader not in self._readers:
+                return await self.fetch(reads)  # it was closed under us, and there are others now
+            raise HarnessError(f"The store refused to read: {error}.") from error
         except sqlite3.Error as error:
             assert self._runner is not None  # noqa: S101 - there are readers
             words = self._runner.explain(error)
@@ -210,9 +247,7 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """Readers first: whoever closes last folds the log into the database, and a reader may not write."""
-        readers, self._readers = self._readers, []
-        for reader in readers:
-            await reader.close()
+        await self._close_readers()
         if self._writer is not None and self._runner is not None:
             with suppress(sqlite3.Error):  # the log stays as it is and is read at the next start
                 await self._writer.hop(self._fold_log)
@@ -237,6 +272,11 @@ class SqliteDatabase:
         if self._writer is None:
             raise HarnessError("The store is closed.")
         return self._writer
+
+    async def _close_readers(self) -> None:
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            await reader.close()
 
     async def _drop_writer(self) -> None:
         writer, self._writer = self._writer, None
