@@ -13,7 +13,7 @@ import yaml
 
 from harnessd.simulator.faults import FaultPlan, read_faults
 from harnessd.simulator.protocols.wire import Limits
-from harnessd.simulator.values import ScriptError, one_of_keys, seconds_of
+from harnessd.simulator.values import ScriptError, fits, one_of_keys, seconds_of
 
 WHEN_KEYS = (
     *("first", "last_tool", "last_text_matches", "matches", "shown_matches", "user_matches", "system_matches"),
@@ -176,6 +176,7 @@ def read_turn(raw: Any, where: str, n: int) -> Turn:
     if not isinstance(when, Mapping):
         raise ScriptError(f"{where}.when: a map of conditions")
     one_of_keys(when, WHEN_KEYS, f"{where}.when")
+    check_when(when, f"{where}.when")
     finish = raw.get("finish")
     if finish is not None and finish not in FINISHES:
         raise ScriptError(f"{where}.finish: {finish!r} is none of {', '.join(FINISHES)}")
@@ -198,6 +199,16 @@ def read_turn(raw: Any, where: str, n: int) -> Turn:
         pace_s=seconds_of(raw.get("pace", 0), f"{where}.pace"),
         usage={str(key): int(value) for key, value in usage.items()},
     )
+
+
+def check_when(when: Mapping[str, Any], where: str) -> None:
+    """Counts and relations have their form."""
+    for key in ("results", "turn"):
+        if key in when:
+            fits(0, when[key], f"{where}.{key}")
+    for key in ("equal", "differ"):
+        if key in when and (not isinstance(when[key], list) or len(when[key]) != 2):
+            raise ScriptError(f"{where}.{key}: a list of two texts")
 
 
 def read_calls(raw: Any, where: str) -> tuple[tuple[ScriptedCall, ...], bool]:

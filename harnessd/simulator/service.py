@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -81,13 +82,22 @@ class Service:
         entry = ledger.begin(request.path)
         ended = "client_gone"
         try:
-            delivery = await self.model_call(request, protocol, entry)
+            delivery = await self.model_call_or_fault(request, protocol, entry)
             entry.status = delivery.status if delivery.framing != "raw" else 0
             again = await perform(delivery, writer, self.controls.wait)
             ended = "refused" if entry.refusal else "faulted" if entry.fault else "complete"
             return again
         finally:
             ledger.end(entry, ended)
+
+    async def model_call_or_fault(self, request: Request, protocol: WireProtocol, entry: Entry) -> Delivery:
+        """A fault of our own is a 500 that says so, and a violation, so that no test takes it for a planned one."""
+        try:
+            return await self.model_call(request, protocol, entry)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test must hear of it
+            traceback.print_exc()
+            self.ledger.violate(entry, f"the simulator itself failed: {error!r}")
+            return document(500, {"error": {"message": f"the simulator itself failed: {error!r}"}})
 
     async def model_call(self, request: Request, protocol: WireProtocol, entry: Entry) -> Delivery:
         """From bytes to a delivery."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from harnessd.simulator.faults import KINDS
+from harnessd.simulator.script import SCRIPT_KEYS, TURN_KEYS, WHEN_KEYS
 from tests.simulated import ROOT, command, running_simulator
 
 
@@ -106,3 +109,17 @@ def test_only_loopback_hears_it() -> None:
         inodes = {line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port:04X} " in line}
         assert f"0100007F:{port:04X}" in inodes
         assert f"00000000:{port:04X}" not in inodes
+
+
+def test_the_documented_script_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "example.yaml").write_text(example, encoding="utf-8")
+    with running_simulator(tmp_path) as service:
+        assert "count-*" in service.ask_now("GET", "/health")["models"]
+
+
+def test_the_documentation_names_every_word() -> None:
+    page = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+    words = {*WHEN_KEYS, *TURN_KEYS, *SCRIPT_KEYS, *KINDS} - {"name", "model", "when"}
+    assert sorted(word for word in words if not re.search(rf"`[^`]*\b{word}\b[^`]*`", page)) == []

@@ -254,6 +254,8 @@ def check_tools(body: Mapping[str, Any], messages: Sequence[tuple[str, list[Bloc
     used = any(block["type"] in ("tool_use", "tool_result") for _, blocks in messages for block in blocks)
     if used and not tools and limits.tools_for_history:
         raise refuse("Requests which include `tool_use` or `tool_result` blocks must define tools")
+    if body.get("tool_choice") is not None and not isinstance(body["tool_choice"], Mapping):
+        raise refuse("tool_choice: Input should be a valid dictionary or object to extract fields from")
     if body.get("tool_choice") and not tools:
         raise refuse("tool_choice may only be specified while providing tools")
     seen: set[str] = set()

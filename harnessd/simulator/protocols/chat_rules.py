@@ -75,6 +75,8 @@ def check_top(body: Mapping[str, Any], limits: Limits) -> None:
         raise wrong_type("messages", "an array of objects", body["messages"])
     if not body["messages"]:
         raise empty_array("messages")
+    if not isinstance(body.get("stream_options") or {}, Mapping):
+        raise wrong_type("stream_options", "an object", body["stream_options"])
     if body.get("stream_options") is not None and not body.get("stream"):
         raise refuse("The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options")
     if "max_tokens" in body and "max_completion_tokens" in body:
