@@ -38,7 +38,7 @@ def _read_key(endpoint: Endpoint) -> tuple[str, str]:
     try:
         key = (endpoint.key() or "").strip()
     except OSError as error:
-        return "", f"the key of {endpoint.dependency} cannot be read ({error.strerror or type(error).__name__})"
+        return "", f"the key of {endpoint.dependency} cannot be read ({error.strerror or error})"
     if not key.isascii() or not key.isprintable():
         # A line break in a header would end it and begin another.
         return key, f"the key of {endpoint.dependency} holds characters that no HTTP header can carry"

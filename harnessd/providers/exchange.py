@@ -17,7 +17,7 @@ from harnessd.providers.wire import load
 
 WHOLE_MAX = 32 * 1024 * 1024  # bytes of an answer that comes as one JSON body
 ERROR_BODY_MAX = 256 * 1024  # bytes of an error's body; what follows is not read
-ERROR_BODY_S = 5.0  # the status is known: its words are worth this long a wait
+ERROR_BODY_S = 2.0  # the status is known: its words are worth this long a wait
 TAIL_S = 0.25  # for the end of the body after the answer's end: a read-out connection is kept, another is closed
 SETTLED_S = 5.0  # for what may still follow a finish reason: the usage
 _HEAD_MAX = 4096

@@ -86,7 +86,7 @@ async def test_redirects_are_not_followed(clients: Clients) -> None:
 
 async def test_nothing_of_an_address_or_a_header_is_logged(clients: Clients, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with loopback(lambda visit: visit.answer(200, b"ok")) as server:
+    async with loopback(lambda visit: visit.answer(200, b"ok", "Set-Cookie: canary-in-answer")) as server:
         outgoing = Outgoing("POST", f"{server.url}/?key=canary-in-query", {"x-api-key": "canary-in-header"}, b"canary")
         async with CallTimer(FAST) as timer, clients.open(outgoing, timer):
             pass
@@ -244,7 +244,9 @@ async def test_the_whole_call_has_an_end_of_its_own(clients: Clients) -> None:
             await asyncio.sleep(0.02)
 
     async with loopback(forever) as server:
+        began = time.monotonic()
         error = await failure(clients, server.url, CallClocks(5, 5, 5, 0.3))
+        assert time.monotonic() - began < 2
         assert error.word == "read_timeout"
         assert "whole call may take 0.3 s" in error.message
 

@@ -205,6 +205,15 @@ async def test_blank_texts_and_empty_messages_are_not_sent() -> None:
     assert "tools" not in body
 
 
+async def test_a_blank_text_beside_a_call_is_neither_kept_nor_sent_back() -> None:
+    # P12: the service itself sends such blocks, and refuses them when they come back
+    events = [*a_text(0, "\n\n"), *a_call(1, "toolu_1", "t")]
+    reply = replied(await ask("anthropic", streamed(a_start(), *events, *a_end("tool_use"))))
+    assert reply.message.blocks == (ToolUseBlock("toolu_1", "t", {}),)
+    assert reply.message.wire is not None
+    assert [block["type"] for block in reply.message.wire["content"]] == ["tool_use"]
+
+
 async def test_the_lower_output_limit_is_asked_for() -> None:
     async with talk("anthropic", FINE, max_output=500) as conversation:
         await conversation.call()

@@ -9,16 +9,25 @@ from typing import Any
 import pytest
 
 from harnessd.domain.failure import Failure
+from harnessd.domain.messages import ToolUseBlock
 from harnessd.domain.ports import CallClocks
+from harnessd.providers.answer import Answer
+from harnessd.providers.anthropic_stream import AnthropicReader
+from harnessd.providers.openai_chat_stream import OpenAIChatReader
+from harnessd.providers.sse import SseParser
 from tests.loopback import Script, Visit
 from tests.providers.speech import (
     BEGUN,
     CALLING,
     WHOLE,
+    a_call,
+    a_end,
     a_start,
     a_text,
     ask,
+    o_call,
     o_chunk,
+    o_texts,
     replied,
     said,
     sse,
@@ -193,6 +202,46 @@ async def test_a_stream_that_stays_open_after_its_end_does_not_hold_the_answer_u
 
 
 @BOTH
+async def test_what_comes_after_the_end_is_not_part_of_the_answer(protocol: str) -> None:
+    more = {"anthropic": sse(*a_text(1, "More.")), "openai-chat": sse(o_chunk({"content": "More."}))}
+    reply = replied(await ask(protocol, streamed_raw(WHOLE[protocol] + more[protocol])))
+    assert reply.message.text == "Hi."
+
+
+@BOTH
+async def test_useful_events_without_end_meet_the_clock_of_the_whole_call(protocol: str) -> None:
+    useful = {
+        "anthropic": sse(*a_text(0, "on ")[1:2]),
+        "openai-chat": sse(o_chunk({"content": "on "})),
+    }
+
+    async def endless(visit: Visit) -> None:
+        await visit.begin_stream()
+        await visit.chunk(BEGUN[protocol])
+        while True:
+            await visit.chunk(useful[protocol])
+            await asyncio.sleep(0.01)
+
+    began = time.monotonic()
+    failure = said(await ask_with(protocol, endless, CallClocks(5, 5, 5, 0.5)))
+    assert time.monotonic() - began < 3
+    assert (failure.transport, failure.ended) == ("read_timeout", "none")
+
+
+async def test_the_words_of_an_error_are_not_waited_for_long() -> None:
+    async def drip(visit: Visit) -> None:
+        await visit.send(b"HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            await visit.chunk(b".")
+            await asyncio.sleep(0.05)
+
+    began = time.monotonic()
+    failure = said(await ask_with("openai-chat", drip, CallClocks(30, 30, 30, 30)))
+    assert time.monotonic() - began < 6
+    assert (failure.status, failure.retry_after_s, failure.transport) == (429, 7, None)
+
+
+@BOTH
 async def test_the_connection_of_a_whole_answer_is_kept(protocol: str) -> None:
     async with talk(protocol, streamed_raw(WHOLE[protocol])) as conversation:
         for _ in range(3):
@@ -214,3 +263,39 @@ async def test_cancelling_a_call_closes_the_connection(protocol: str) -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         await asyncio.wait_for(conversation.server.left.wait(), 2)
+
+
+# --- splits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reader", [AnthropicReader, OpenAIChatReader])
+def test_every_split_of_an_answer_gives_the_same_answer(reader: type[AnthropicReader | OpenAIChatReader]) -> None:
+    # F27
+    stream = (
+        {
+            AnthropicReader: sse(
+                a_start(), *a_text(0, "é😀"), *a_call(1, "toolu_1", "f", '{"a":', ' "€"}'), *a_end("tool_use")
+            ),
+            OpenAIChatReader: sse(
+                o_chunk({"content": "é😀"}),
+                o_call(0, "c1", "f", '{"a":'),
+                o_call(0, None, None, ' "€"}'),
+                *o_texts([], "tool_calls"),
+            ),
+        }[reader]
+        .replace(b"\\u00e9", "é".encode())
+        .replace(b"\n", b"\r\n")
+    )
+
+    def read(*pieces: bytes) -> Answer:
+        parser, answer = SseParser(), reader("model-1")
+        for piece in pieces:
+            for event in parser.feed(piece):
+                answer.read(event)
+        assert answer.whole
+        return answer.answer()
+
+    whole = read(stream)
+    assert [block.arguments for block in whole.blocks if isinstance(block, ToolUseBlock)] == [{"a": "€"}]
+    for cut in range(len(stream)):
+        assert read(stream[:cut], stream[cut:]) == whole, cut
