@@ -102,6 +102,7 @@ class ControlServer:
     stop: asyncio.Event
     loop: asyncio.AbstractEventLoop
     leases: dict[str, Lease] = field(default_factory=dict)
+    round: asyncio.Event = field(default_factory=asyncio.Event)
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
@@ -129,6 +130,10 @@ class ControlServer:
     def end(self, task: str, verb: Verb = Verb.COMPLETE, **change: Any) -> None:
         """Lease a task and end it at once."""
         self.record(self.run(task), ChangeTask(verb, **change))
+
+    def restart(self) -> None:
+        """Close the control socket for half a second, as a restart does."""
+        self.loop.call_soon_threadsafe(self.round.set)
 
     def cli(self, *words: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None) -> Ran:
         """Run the real `harnessctl` as a process of its own."""
@@ -212,10 +217,25 @@ async def _run(
 ) -> None:
     store = open_store(folder / "state" / "harnessd.db")
     await store.open("a1")
-    stop = asyncio.Event()
-    listener = listen(folder / "run" / "api.sock")
-    ready(ControlServer(listener.path, workspace, store, daemon, stop, asyncio.get_running_loop()))
+    path = folder / "run" / "api.sock"
+    server = ControlServer(path, workspace, store, daemon, asyncio.Event(), asyncio.get_running_loop())
+    ready(server)
     try:
-        await serve(listener, store, daemon, stop, clock=Clock(), uid=os.geteuid(), started=started.set)
+        while not server.stop.is_set():
+            round_ = server.round = asyncio.Event()
+            ending = asyncio.ensure_future(_either(server.stop, round_))
+            await serve(listen(path), store, daemon, round_, clock=Clock(), uid=os.geteuid(), started=started.set)
+            await ending
+            if not server.stop.is_set():
+                await asyncio.sleep(0.5)
     finally:
         await store.close()
+
+
+async def _either(stop: asyncio.Event, round_: asyncio.Event) -> None:
+    """The round ends with the whole."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in (stop, round_)]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for one in waiting:
+        one.cancel()
+    round_.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from harnessd.runtime.socket_path import find_socket, too_long
 
@@ -27,6 +25,9 @@ _EXIT_OF: Mapping[str, int] = {
     "refused": REFUSED,
     "forbidden": REFUSED,
 }
+_LINE_MAX = 65536
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_URL = re.compile(r"http://([A-Za-z0-9.-]+):(\d{1,5})/?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -46,17 +47,75 @@ class Event:
     data: Any
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP to a socket file. The host name is only a word here; the daemon knows this one."""
+class _Wire:
+    """One HTTP/1.1 connection. The standard library's own client brings TLS and mail, a third of a `status`.
 
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("harnessd", timeout=timeout_s)
-        self._path = path
+    Raises OSError where the connection is lost, ValueError where the answer is not HTTP.
+    """
 
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+    def __init__(self, address: str | tuple[str, int], host: str) -> None:
+        family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._host = host
+        try:
+            self._socket.settimeout(ANSWER_TIMEOUT_S)
+            self._socket.connect(address)
+        except OSError:
+            self._socket.close()
+            raise
+        self._file = self._socket.makefile("rb")
+
+    def ask(self, method: str, path: str, body: bytes | None) -> None:
+        """Send a request. The path is quoted already."""
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept: application/json, text/event-stream\r\n"
+        if body is not None:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        try:
+            self._socket.sendall(head.encode("ascii") + b"\r\n" + (body or b""))
+        except BrokenPipeError:
+            # A server that refuses a large body answers before it has read it all; the answer is what counts.
+            if not body:
+                raise
+
+    def answer(self) -> tuple[int, Iterator[bytes]]:
+        """The status, and the body in parts."""
+        first = self._line().split(None, 2)
+        if len(first) < 2 or not first[0].startswith(b"HTTP/1.") or not first[1].isdigit():
+            raise ValueError("no status line")
+        headers: dict[bytes, bytes] = {}
+        while line := self._line():
+            name, _, value = line.partition(b":")
+            headers[name.strip().lower()] = value.strip().lower()
+        if headers.get(b"transfer-encoding") == b"chunked":
+            return int(first[1]), self._chunks()
+        return int(first[1]), self._rest(int(headers.get(b"content-length", b"-1")))
+
+    def close(self) -> None:
+        """Close."""
+        self._file.close()
+        self._socket.close()
+
+    def _line(self) -> bytes:
+        line = self._file.readline(_LINE_MAX)
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the connection was closed in the middle of an answer")
+        return line.rstrip(b"\r\n")
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := int(self._line().partition(b";")[0], 16):
+            yield from self._rest(size)
+            self._line()
+        self._line()
+
+    def _rest(self, size: int) -> Iterator[bytes]:
+        while size:
+            part = self._file.read1(_LINE_MAX if size < 0 else min(size, _LINE_MAX))
+            if not part:
+                if size > 0:
+                    raise ConnectionResetError("the connection was closed in the middle of an answer")
+                return
+            size -= len(part) if size > 0 else 0
+            yield part
 
 
 class Client:
@@ -71,7 +130,7 @@ class Client:
             socket_path, url = "/" + url.removeprefix("unix:").lstrip("/"), None
         self._url = None if socket_path else url
         self._socket = socket_path or find_socket(os.environ, os.geteuid())
-        self._kept: http.client.HTTPConnection | None = None
+        self._kept: _Wire | None = None
 
     @property
     def place(self) -> str:
@@ -88,16 +147,17 @@ class Client:
 
     def stream(self, query: Sequence[tuple[str, object]]) -> Iterator[Event]:
         """The frames of /v1/events; a comment (heartbeat) comes as an Event named ``. Raises Problem."""
-        connection = self._connect()
+        wire = self._connect()
         try:
-            response = self._send(connection, "GET", _with("/v1/events", query), None)
-            if response.status != 200:
-                _judge(response.status, response.read())
-            yield from _frames(response)
-        except (http.client.HTTPException, OSError) as fault:
+            wire.ask("GET", _with("/v1/events", query), None)
+            status, parts = wire.answer()
+            if status != 200:
+                _judge(status, b"".join(parts))
+            yield from _frames(parts)
+        except (OSError, ValueError) as fault:
             raise self._gone(fault) from None
         finally:
-            connection.close()
+            wire.close()
 
     def close(self) -> None:
         """Give the connection back."""
@@ -106,63 +166,38 @@ class Client:
             self._kept = None
 
     def _answer(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        # Half a surrogate pair (arguments of the command line that are not UTF-8) has no encoding.
+        text = None if body is None else _SURROGATE.sub("\ufffd", json.dumps(body, ensure_ascii=False))
+        payload = None if text is None else text.encode()
         kept, self._kept = self._kept, None
-        for connection in (*([kept] if kept else []), None):
-            connection = connection or self._connect()  # noqa: PLW2901 - the second try is a new connection
+        if kept is not None:
             try:
-                response = self._send(connection, method, path, body)
-                raw = response.read()
-            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as fault:
-                connection.close()
-                # A kept connection may have been closed while it was idle; a request that was read is answered.
-                if connection is not kept:
-                    raise self._gone(fault) from None
-                continue
-            except (http.client.HTTPException, OSError) as fault:
-                connection.close()
-                raise self._gone(fault) from None
-            self._kept = connection
-            return _judge(response.status, raw)
-        raise self._gone(None)
+                return self._exchange(kept, method, path, payload)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # it was closed while it was idle; nothing of this request was read
+        try:
+            return self._exchange(self._connect(), method, path, payload)
+        except (OSError, ValueError) as fault:
+            raise self._gone(fault) from None
 
-    def _send(
-        self, connection: http.client.HTTPConnection, method: str, path: str, body: Mapping[str, Any] | None
-    ) -> http.client.HTTPResponse:
-        headers = {"Accept": "application/json"}
-        payload = None
-        if body is not None:
-            # Half a surrogate pair (arguments of the command line that are not UTF-8) has no encoding.
-            payload = _SURROGATE.sub("\ufffd", json.dumps(body, ensure_ascii=False)).encode()
-            headers["Content-Type"] = "application/json"
-        connection.request(method, path, payload, headers)
-        return connection.getresponse()
+    def _exchange(self, wire: _Wire, method: str, path: str, payload: bytes | None) -> dict[str, Any]:
+        try:
+            wire.ask(method, path, payload)
+            status, parts = wire.answer()
+            raw = b"".join(parts)
+        except BaseException:
+            wire.close()
+            raise
+        self._kept = wire
+        return _judge(status, raw)
 
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._url:
-            return self._connect_url(self._url)
-        if sentence := too_long(self._socket):
+    def _connect(self) -> _Wire:
+        if not self._url and (sentence := too_long(self._socket)):
             raise Problem(USAGE, f"{sentence[0].upper()}{sentence[1:]}.", "Give a shorter one with --socket.")
-        connection = _UnixConnection(self._socket, ANSWER_TIMEOUT_S)
         try:
-            connection.connect()
-        except OSError as fault:
-            connection.close()
-            raise self._unreachable(fault) from None
-        return connection
-
-    def _connect_url(self, url: str) -> http.client.HTTPConnection:
-        scheme, _, rest = url.partition("://")
-        host = rest.partition("/")[0]
-        if scheme != "http" or not host:
-            raise Problem(USAGE, f"{url} is not a URL that harnessctl knows.", "Write unix:/path or http://host:port.")
-        try:
-            connection = http.client.HTTPConnection(host, timeout=ANSWER_TIMEOUT_S)
-            connection.connect()
-        except http.client.InvalidURL:
-            raise Problem(USAGE, f"{url} has no valid port.", "Write http://host:port.") from None
+            return _Wire(_address(self._url), self._url[7:]) if self._url else _Wire(self._socket, "harnessd")
         except OSError as fault:
             raise self._unreachable(fault) from None
-        return connection
 
     def _unreachable(self, fault: OSError) -> Problem:
         if isinstance(fault, PermissionError):
@@ -172,6 +207,7 @@ class Client:
             FileNotFoundError: "there is no such socket",
             ConnectionRefusedError: "nothing listens there",
             TimeoutError: "it does not accept connections",
+            BlockingIOError: "it does not accept connections",
         }.get(type(fault), fault.strerror or str(fault))
         message = f"harnessd does not answer on {self.place}: {why}."
         return Problem(UNREACHABLE, message, "Start it: systemctl start harnessd   (or: harnessd run)")
@@ -186,11 +222,23 @@ class Client:
 
 def task_path(task: str, *rest: str) -> str:
     """The path of a task's route."""
-    return "/".join(("/v1/tasks", *(quote(part, safe="", errors="replace") for part in (task, *rest))))
+    return "/".join(("/v1/tasks", *(quoted(part) for part in (task, *rest))))
+
+
+def quoted(text: str) -> str:
+    """The text as one part of a path or query."""
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode("utf-8", "replace"))
 
 
 def _with(path: str, query: Sequence[tuple[str, object]]) -> str:
-    return f"{path}?{urlencode(query, errors='replace')}" if query else path
+    return f"{path}?{'&'.join(f'{name}={quoted(str(value))}' for name, value in query)}" if query else path
+
+
+def _address(url: str) -> tuple[str, int]:
+    found = _URL.fullmatch(url)
+    if found is None or int(found[2]) > 65535:
+        raise Problem(USAGE, f"{url} is not a URL that harnessctl knows.", "Write unix:/path or http://host:port.")
+    return found[1], int(found[2])
 
 
 def _judge(status: int, raw: bytes) -> dict[str, Any]:
@@ -209,10 +257,9 @@ def _judge(status: int, raw: bytes) -> dict[str, Any]:
     raise Problem(exit_code, str(error.get("message", "")), str(error.get("hint", "")), code)
 
 
-def _frames(response: http.client.HTTPResponse) -> Iterator[Event]:
+def _frames(parts: Iterator[bytes]) -> Iterator[Event]:
     name, data = "", ""
-    for raw in response:
-        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+    for line in _lines(parts):
         if line.startswith(":"):
             yield Event("", None)
         elif line.startswith("event: "):
@@ -222,6 +269,14 @@ def _frames(response: http.client.HTTPResponse) -> Iterator[Event]:
         elif not line and name:
             yield Event(name, json.loads(data or "null"))
             name, data = "", ""
+
+
+def _lines(parts: Iterator[bytes]) -> Iterator[str]:
+    left = b""
+    for part in parts:
+        *whole, left = (left + part).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace").rstrip("\r")
 
 
 def _code(exit_code: int) -> str:

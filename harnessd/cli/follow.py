@@ -210,7 +210,12 @@ class _Line:
         if not self._shown or time.monotonic() - self._looked < _POLL_S:
             return
         self._looked = time.monotonic()
-        self.say(progress_line(client.get(task_path(task)), timed=self._live))
+        try:
+            self.say(progress_line(client.get(task_path(task)), timed=self._live))
+        except Problem as problem:
+            # Between two looks the daemon may be restarting; the stream is what waits for it.
+            if problem.exit_code != UNREACHABLE:
+                raise
 
     def say(self, text: str) -> None:
         if not self._shown or (text == self._last and not self._live):

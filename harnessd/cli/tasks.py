@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import click
 
 from harnessd.cli import render
-from harnessd.cli.client import task_path
+from harnessd.cli.client import quoted, task_path
 from harnessd.cli.options import (
     connect,
     connection,
@@ -208,7 +207,7 @@ def _answer(ctx: click.Context, ids: Sequence[str], choice: str, say: str, *, dr
     client = connect(ctx)
 
     def act(question: str) -> dict[str, Any]:
-        path = f"/v1/inbox/{quote(question, safe='/', errors='replace')}"
+        path = "/".join(("/v1/inbox", *(quoted(part) for part in question.split("/"))))
         return client.post(path, {"choice": choice, "say": say}, dry_run=dry_run)
 
     def line(done: Mapping[str, Any]) -> str:
