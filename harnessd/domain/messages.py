@@ -119,6 +119,7 @@ class ModelRequest:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
     max_tokens: int
+    tool_choice: Literal["auto", "none"] = "auto"  # `none`: the last turn, to sum up without tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from pathlib import Path
 from harnessd.domain.failure import ConfigError
 from harnessd.stores import files
 from harnessd.stores.journal import Journal
+from harnessd.stores.revisions import Revisions
 from harnessd.stores.sessions import Sessions
 from harnessd.stores.sqlite import SqliteDatabase
 from harnessd.stores.verbs import Verbs
 
 
-class SqlStore(Verbs, Sessions, Journal):
+class SqlStore(Verbs, Sessions, Journal, Revisions):
     """`Store` of the domain's ports over one database."""
 
 
