@@ -41,6 +41,7 @@ class Loaded:
     warnings: tuple[Problem, ...] = ()
     files: tuple[str, ...] = ()
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(()))
+    config_bytes: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class ReadSettings:
     settings: Settings | None
     tree: MapNode | None
     problems: tuple[Problem, ...]
+    data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,9 @@ def load(config: Path | None, environ: Mapping[str, str], *, policies_dir: Path 
     if problems or policies.policies is None:
         raise ConfigProblems(tuple(sorted(set(problems))))
     files = (str(path), *(file.shown for file in policies.snapshot.files))
-    return Loaded(path, read.settings, policies.policies, folder, policies.warnings, files, policies.snapshot)
+    return Loaded(
+        path, read.settings, policies.policies, folder, policies.warnings, files, policies.snapshot, read.data
+    )
 
 
 def find_config(config: Path | None, environ: Mapping[str, str]) -> Path:
@@ -103,12 +107,18 @@ def find_config(config: Path | None, environ: Mapping[str, str]) -> Path:
 
 def read_settings(path: Path, environ: Mapping[str, str]) -> ReadSettings:
     """harness.yaml with the environment on top; all its problems."""
-    shown = str(path)
     try:
-        parsed = parse(read_bytes(path), shown)
+        data = read_bytes(path)
     except OSError as error:
-        problem = Problem(shown, 1, 1, f"cannot be read: {error.strerror or error}", "make it a readable file")
+        problem = Problem(str(path), 1, 1, f"cannot be read: {error.strerror or error}", "make it a readable file")
         return ReadSettings(path, None, None, (problem,))
+    return parse_settings(path, data, environ)
+
+
+def parse_settings(path: Path, data: bytes, environ: Mapping[str, str]) -> ReadSettings:
+    """The settings that a harness.yaml's bytes mean, with the environment on top."""
+    shown = str(path)
+    parsed = parse(data, shown)
     problems = list(parsed.problems)
     if len(parsed.documents) > 1:
         place = getattr(parsed.documents[1], "place", None)
@@ -125,8 +135,8 @@ def read_settings(path: Path, environ: Mapping[str, str]) -> ReadSettings:
     if settings is not None:
         problems.extend(settings_problems(settings, tree))
     if problems or settings is None:
-        return ReadSettings(path, None, tree, tuple(sorted(set(problems))))
-    return ReadSettings(path, absolute(settings, path, environ), tree, ())
+        return ReadSettings(path, None, tree, tuple(sorted(set(problems))), data)
+    return ReadSettings(path, absolute(settings, path, environ), tree, (), data)
 
 
 def read_policies(folder: Path, shown: str, settings: Settings | None, *, alone: bool = False) -> ReadPolicies:

@@ -43,7 +43,7 @@ def test_durations_are_read_as_seconds(text: str, seconds: float) -> None:
         ("limits: {tool_calls: 1_000}", "a.yaml:2:22: 1_000 is not a count: write 1000"),
         ("limits: {tool_calls: -1}", "a.yaml:2:22: -1 is not a count: write a whole number"),
         ("limits: {tool_calls: .nan}", "a.yaml:2:22: .nan is not a count"),
-        ('limits: {tool_calls: "90"}', "a.yaml:2:22: \"90\" is a text, not a count: write 90 without quotes"),
+        ('limits: {tool_calls: "90"}', 'a.yaml:2:22: "90" is a text, not a count: write 90 without quotes'),
         ("limits: {tool_calls: 2M}", "a.yaml:2:22: 2M is out of bounds: write 0..1M"),
         ("limits: {tool_calls: }", "a.yaml:2:22: an empty value is not a count: write the value, or remove the key"),
         ("limits: {tool_calls: null}", "a.yaml:2:22: null is not a count"),
@@ -141,9 +141,7 @@ def test_own_entries_stand_first_and_a_named_one_changes_in_its_place() -> None:
 
 
 def test_two_documents_or_entries_of_one_name_are_refused() -> None:
-    found = problems(
-        "kind: budget\n", "kind: budget\n---\nkind: tools\nrules: [{name: x}, {name: x}]\n"
-    )
+    found = problems("kind: budget\n", "kind: budget\n---\nkind: tools\nrules: [{name: x}, {name: x}]\n")
     assert found[0].startswith("b.yaml:1:1: budget/default stands twice, first at a.yaml:1")
     assert 'two entries are named "x"' in found[1]
 

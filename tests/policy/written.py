@@ -71,5 +71,3 @@ def policy(kind: str, *files: str, name: str = "default") -> Policy[Any]:
 def repository() -> Path:
     """The root of the repository."""
     return Path(__file__).resolve().parents[2]
-
-
