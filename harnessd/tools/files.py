@@ -35,10 +35,8 @@ async def in_workspace(
     def work() -> T | Failure:
         try:
             confined = confine(context.workspace)
-        except OSError:
-            return failed(
-                tool, ErrorClass.UNAVAILABLE, "the workspace cannot be opened", "Stop and say that it is gone."
-            )
+        except OSError as error:
+            return _unreachable(tool, error)
         with closing(confined):
             try:
                 return act(confined)
@@ -46,6 +44,17 @@ async def in_workspace(
                 return refused(tool, path, error, confined)
 
     return await asyncio.to_thread(work)
+
+
+def _unreachable(tool: str, error: OSError) -> Failure:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        reason, advice = "it is not there any more", "Nothing can be done with files: stop and say so."
+    else:
+        reason, advice = (
+            os.strerror(error.errno or errno.EIO).lower(),
+            "This is the machine's trouble: try again later.",
+        )
+    return failed(tool, ErrorClass.UNAVAILABLE, f"the workspace cannot be opened: {reason}", advice)
 
 
 def refused(tool: str, path: str, error: OSError, confined: Confinement) -> Failure:

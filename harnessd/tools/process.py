@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import secrets
 import signal
@@ -19,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,8 @@ from harnessd.tools import supervisor
 # Not HARNESSD_...: that is the prefix of settings, and a harnessd started by a command refuses ones it does not know.
 MARKER = "_HARNESSD_CALL"
 KILL_S = 2.0  # the whole time a kill may take before it is called incomplete
-SUPERVISOR_S = 1.0  # of it: how long the supervisor has before the daemon takes over
+SUPERVISOR_S = 0.8  # of it: how long the supervisor has before the daemon takes over
+COLLECT_S = 0.3  # of it: how long orphans are waited for to be reaped
 OUTPUT_FILE_MAX = 256 * 1024 * 1024
 TIMED_OUT = 124  # what timeout(1) exits with
 
@@ -153,25 +155,26 @@ class Running:
             return self.gone.result()
         with contextlib.suppress(OSError):
             self._control.send(b"kill\n")
-        with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(self.gone), SUPERVISOR_S)
+        if not _is_stopped(self._process.pid):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SUPERVISOR_S):
+                    return await asyncio.shield(self.gone)
         # The supervisor is stopped or starved. Its descendants are killed first, while they are still below it.
         clean = await asyncio.to_thread(self._kill_by_hand)
         if not self.ended.done():
             self.ended.set_result(self._how_ended(-signal.SIGKILL, lost=True))
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(self.gone), 0.5) and clean
+            async with asyncio.timeout(COLLECT_S):
+                return await asyncio.shield(self.gone) and clean
         return False
 
     def _kill_by_hand(self) -> bool:
-        deadline = time.monotonic() + KILL_S - SUPERVISOR_S - 0.3
-        clean = _kill_until(lambda: supervisor.descendants(self._process.pid), deadline)
-        dead = supervisor.descendants(self._process.pid)
+        deadline = time.monotonic() + KILL_S - SUPERVISOR_S - 2 * COLLECT_S
+        below = functools.partial(supervisor.descendants, self._process.pid)
+        clean = _kill_until(below, deadline)
+        dead = [identity for pid in below() if (identity := identify(pid))]
         self._process.kill()
-        self._process.wait(timeout=0.2)
-        for pid in dead:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+        _collect(dead)
         return clean
 
     def _listen(self) -> None:
@@ -221,7 +224,12 @@ class Running:
             self.gone.set_result(clean)
 
     def _kill_orphans(self) -> bool:
-        return _kill_until(lambda: _marked(self._token), time.monotonic() + SUPERVISOR_S)
+        clean = _kill_until(lambda: _marked(self._token), time.monotonic() + SUPERVISOR_S)
+        # What died with the supervisor, the command first of all, was handed to us dead: the marker cannot be read.
+        ours = [identity for pid in supervisor.children(os.getpid()) if (identity := identify(pid))]
+        main = self.main.pid if self.main else 0
+        _collect([orphan for orphan in ours if orphan.pid == main or _session(orphan.pid) == main])
+        return clean
 
 
 def spawn(argv: Sequence[str], cwd: str, environment: Mapping[str, str], output: Path) -> Running:
@@ -286,24 +294,44 @@ def _read(path: str) -> str:
 
 def _kill_until(find: Callable[[], list[int]], deadline: float) -> bool:
     """SIGKILL what `find` shows until it shows nothing: a tree that forks may need several looks."""
-    killed: set[int] = set()
-    while pids := [pid for pid in find() if not _is_zombie(pid)]:
-        for pid in pids:
+    killed: set[Identity] = set()
+    while alive := [identity for pid in find() if not _is_zombie(pid) and (identity := identify(pid))]:
+        for identity in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        killed.update(pids)
+                os.kill(identity.pid, signal.SIGKILL)
+        killed.update(alive)
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)
-    for pid in killed:
-        with contextlib.suppress(ChildProcessError):  # ours to collect only if it came to us as an orphan
-            os.waitpid(pid, os.WNOHANG)
+    _collect(killed)
     return True
+
+
+def _collect(dead: Iterable[Identity]) -> None:
+    """Reap those that come to us as orphans. A dead one is its parent's until that is gone, too: so for a while."""
+    waiting = set(dead)
+    deadline = time.monotonic() + COLLECT_S
+    while waiting and time.monotonic() < deadline:
+        for identity in [identity for identity in waiting if identity.alive]:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(identity.pid, os.WNOHANG)
+        waiting = {identity for identity in waiting if identity.alive}
+        time.sleep(0.002 if waiting else 0)
 
 
 def _is_zombie(pid: int) -> bool:
     stat = _stat(pid)
     return stat is None or stat[0] in (b"Z", b"X")
+
+
+def _is_stopped(pid: int) -> bool:
+    stat = _stat(pid)
+    return stat is not None and stat[0] in (b"T", b"t")
+
+
+def _session(pid: int) -> int:
+    stat = _stat(pid)
+    return int(stat[3]) if stat else 0
 
 
 def _stat(pid: int) -> list[bytes] | None:

@@ -34,7 +34,7 @@ BACKTRACKS_MAX = 10_000
 FILE_MAX = 10 * 1024 * 1024
 SECONDS_MAX = 20.0
 
-IN = {"type": "string", "minLength": 1, "description": "Folder or file to look in; the whole workspace if left out."}
+IN = {"type": "string", "description": "Folder or file to look in; the whole workspace if left out."}
 
 
 @dataclass(slots=True)

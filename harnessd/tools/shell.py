@@ -18,6 +18,7 @@ from harnessd.tools.answers import NOTES_ROOM, Excerpt, excerpt, failed
 from harnessd.tools.jobs import LINGER_S, Jobs
 from harnessd.tools.process import OUTPUT_FILE_MAX, TIMED_OUT, Ended, Running, oom_kills, spawn
 
+START_S = 30.0  # for supervisor and shell to be there; the command's own time begins after that
 # Absolute, found once: a program named `bash` in a workspace is never run by a PATH with an empty entry.
 _SHELLS = ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash", "/run/current-system/sw/bin/bash", "/bin/sh")
 
@@ -94,10 +95,18 @@ async def carry_out(
 
 async def _see_through(call: Call, jobs: Jobs) -> ToolOutcome | Failure:
     running = call.running
-    if error := await asyncio.shield(running.started):
+    try:
+        # Not asyncio.wait_for: until Python 3.12 it swallows a cancellation that comes together with the result.
+        async with asyncio.timeout(START_S):
+            error = await asyncio.shield(running.started)
+    except TimeoutError:
+        await running.kill()
+        error = errno.ETIMEDOUT
+    if error:
         return _not_started(call.tool, OSError(error, os.strerror(error)))
     try:
-        ended = await asyncio.wait_for(asyncio.shield(running.ended), call.timeout_s)
+        async with asyncio.timeout(call.timeout_s):
+            ended = await asyncio.shield(running.ended)
     except TimeoutError:
         if call.context.limits.on_timeout == "kill":
             return await _timed_out(call)

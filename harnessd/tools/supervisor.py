@@ -18,6 +18,7 @@ Words to the daemon, one a line: `started PID`, `failed ERRNO`, `exited CODE` (n
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -121,6 +122,20 @@ class Supervisor:
             self._say(f"failed {error}")
             return 0
         self._say(f"started {self.main}")
+        try:
+            self._watch(wake)
+        except BaseException:
+            # A fault of our own must not set the tree free.
+            while not self._reap() and self.kills < KILL_TICKS:
+                self._kill()
+                select.poll().poll(KILL_TICK_MS)
+            raise
+        self._drain(reads=4)
+        self._say("empty")
+        return 0
+
+    def _watch(self, wake: int) -> None:
+        """Until nothing of the tree is left."""
         poll = select.poll()
         for descriptor in (self.control, wake, self.source):
             poll.register(descriptor, select.POLLIN)
@@ -134,29 +149,40 @@ class Supervisor:
                 poll.unregister(self.source)
             if self.control in ready:
                 self.killing = True
-                if not os.read(self.control, 4096):
+                if not self._listens():
                     poll.unregister(self.control)
             if self.killing:
                 self._kill()
             if self._reap():
-                self._drain(reads=4)
-                self._say("empty")
-                return 0
+                return
+
+    def _listens(self) -> bool:
+        """Take the daemon's word; False when it is gone. It is reset, not ended, if our own words were left unread."""
+        try:
+            return bool(os.read(self.control, 4096))
+        except OSError:
+            return False
 
     def _start(self, argv: list[str], sink: int) -> int:
         """Fork and execute; 0, or the error number of the exec."""
         answer, told = os.pipe2(os.O_CLOEXEC)
-        self.main = os.fork()
+        try:
+            self.main = os.fork()
+        except OSError as refusal:
+            return refusal.errno or errno.EAGAIN
         if self.main == 0:
             try:
                 _become(argv, sink)
-            except OSError as error:
-                os.write(told, str(error.errno).encode())
+            except OSError as refusal:
+                os.write(told, str(refusal.errno).encode())
             finally:
                 os._exit(127)
         os.close(told)
         with os.fdopen(answer, "rb") as reader:
-            return int(reader.read() or 0)
+            error = int(reader.read() or 0)
+        if error:
+            os.waitpid(self.main, 0)
+        return error
 
     def _drain(self, reads: int = 1) -> bool:
         """Move what the pipe holds to the file; False at its end. Over the bound: everything is ended.

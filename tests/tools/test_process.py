@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from harnessd.tools import supervisor
 from harnessd.tools.process import NON_INTERACTIVE, Running, identify, oom_kills, spawn
 
 Alive = Callable[[str], list[int]]
@@ -67,6 +71,26 @@ async def test_kill_9_of_the_daemon_leaves_no_process(
         daemon.kill()
         daemon.communicate()
     await until(lambda: not alive(needle), 10)
+
+
+async def test_a_life_line_that_breaks_with_words_unread_ends_the_tree_as_well(
+    tmp_path: Path, needle: str, alive: Alive, until: Any
+) -> None:
+    # A Unix socket whose other end closes with unread bytes is reset: read() fails where else it would be at its end.
+    ours, theirs = socket.socketpair()
+    with (tmp_path / "out").open("wb") as sink:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno()), str(sink.fileno()), "1000"),
+                *("/bin/sh", "-c", f"setsid sleep {needle} & wait"),
+            ],
+            pass_fds=(theirs.fileno(), sink.fileno()),
+        )
+    theirs.close()
+    await until(lambda: any(_name(pid) == "sleep" for pid in alive(needle)))
+    ours.close()
+    assert await asyncio.to_thread(process.wait, 5) == 0
+    assert alive(needle) == []
 
 
 def _name(pid: int) -> str:
@@ -174,3 +198,24 @@ def test_no_setting_leaves_room_for_a_question() -> None:
 
 def test_the_oom_counter_can_be_read() -> None:
     assert oom_kills() >= 0
+
+
+async def test_running_out_of_descriptors_is_an_error_of_the_start_and_nothing_is_left(tmp_path: Path) -> None:
+    # F18
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for spare in (1, 2, 3, 5):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_lowest_free_descriptor() + spare, hard))
+        try:
+            with pytest.raises(OSError) as caught:
+                spawn(["/bin/true"], str(tmp_path), {}, tmp_path / "x.out")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert caught.value.errno == errno.EMFILE
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def _lowest_free_descriptor() -> int:
+    descriptor = os.open("/", os.O_RDONLY)
+    os.close(descriptor)
+    return descriptor

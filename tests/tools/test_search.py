@@ -61,6 +61,7 @@ async def test_a_tree_is_listed_top_folders_first(bench: Bench, tree: Path) -> N
     assert "link/app.py" not in text
     assert (await bench.done("list_files", path="src/deep")).text.splitlines()[0] == "src/deep/app.js"
     assert (await bench.done("list_files", path="README.md")).text == "README.md"
+    assert (await bench.done("list_files", path="")).text == text
 
 
 async def test_a_pattern_is_of_the_path_below_the_folder(bench: Bench, tree: Path) -> None:

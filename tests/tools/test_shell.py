@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,6 +138,21 @@ async def test_a_command_that_kills_its_supervisor_takes_its_children_with_it(
     assert alive(needle) == []
 
 
+@pytest.mark.parametrize("blow", ["kill -9 $PPID", "kill -STOP $PPID"])
+async def test_orphans_of_a_struck_supervisor_do_not_stay_as_zombies(bench: Bench, until: Any, blow: str) -> None:
+    context = bench.context(timeout_s=0.3, on_timeout="kill")
+    await bench.failed("bash", context, command=f"sleep 33 & setsid sleep 33 & sleep 0.1; {blow}; sleep 33")
+    mine = Path(f"/proc/self/task/{os.getpid()}/children")
+    await until(lambda: not [pid for pid in mine.read_text().split() if _name(pid) in ("sleep", "bash")])
+
+
+def _name(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 async def test_a_flood_is_ended_at_a_bound(bench: Bench) -> None:
     context = bench.context(timeout_s=60, output_max=4096)
     failure = await bench.failed("bash", context, command="yes 0123456789012345678901234567890123456789")
@@ -173,6 +190,19 @@ async def test_cancelling_ends_everything_before_it_goes_on(
     assert partial_output(context) == "so far\n"
 
 
+async def test_a_cancellation_that_comes_together_with_the_start_is_not_lost(bench: Bench, needle: str) -> None:
+    for turns in range(40):
+        calling = asyncio.create_task(bench.call("bash", command=f"sleep {needle}"))
+        while not bench.jobs.signs_of_life("t1"):
+            await asyncio.sleep(0)
+        # The loop sleeps here until the word `started` has come, and then hears of it and of the cancel at once.
+        time.sleep(0.1 if turns % 4 == 0 else 0.02)
+        asyncio.get_running_loop().call_soon(calling.cancel)
+        async with asyncio.timeout(3):
+            await asyncio.wait({calling})
+        assert calling.cancelled()
+
+
 async def test_cancelling_twice_does_not_leave_the_kill_half_done(
     bench: Bench, needle: str, alive: Alive, until: Any
 ) -> None:
@@ -201,11 +231,11 @@ async def test_a_slow_command_goes_to_the_background_and_is_told_when_it_ends(
 ) -> None:  # R3.12
     told: list[JobEnded] = []
     bench.jobs.listen(told.append)
-    context = bench.context(timeout_s=0.3, on_timeout="background")
-    outcome = await bench.done("bash", context, command="echo early; sleep 0.6; echo late; exit 4")
+    context = bench.context(timeout_s=0.5, on_timeout="background")
+    outcome = await bench.done("bash", context, command="echo early; sleep 1; echo late; exit 4")
     assert not outcome.is_error
     assert outcome.job
-    assert outcome.text.startswith("early\n[The command still runs after 0.3 s")
+    assert outcome.text.startswith("early\n[The command still runs after 0.5 s")
     assert bench.jobs.running("t1") == [outcome.job]
     await until(lambda: told)
     assert told[0].exit_code == 4
