@@ -14,11 +14,22 @@ from typing import Any
 
 from harnessd import __version__
 from harnessd.config.environment import resolve_secret
-from harnessd.config.load import ConfigProblems, Loaded, load, read_policies, shown_folder
+from harnessd.config.files import Snapshot
+from harnessd.config.load import (
+    ConfigProblems,
+    Loaded,
+    ReadPolicies,
+    find_config,
+    load,
+    read_policies,
+    read_settings,
+    shown_folder,
+)
+from harnessd.config.reload import Candidate, Reloader
 from harnessd.config.settings import ModelSettings, Settings
 from harnessd.domain.failure import ConfigError
 from harnessd.domain.ports import Refused, Tool
-from harnessd.domain.task import TaskDraft
+from harnessd.domain.task import Task, TaskDraft
 from harnessd.engine.protocol import ModelFacts
 from harnessd.net import Clients
 from harnessd.policy.kinds import KINDS
@@ -32,30 +43,39 @@ from harnessd.runtime.drafts import Known, draft_from
 from harnessd.runtime.gateway import Gateway, Prices, Service
 from harnessd.runtime.hardening import undumpable
 from harnessd.runtime.in_force import InForce
+from harnessd.runtime.policy_keeper import Keeper, Start, choose_start
 from harnessd.runtime.redact import Redactor
 from harnessd.runtime.runner import Surroundings
 from harnessd.runtime.socket_path import daemon_socket_path
 from harnessd.runtime.systemd import ServiceManager
 from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.worker import Pool, PoolSettings
-from harnessd.stores import open_store
+from harnessd.stores import SqlStore, open_store
 from harnessd.stores import restore as restore_store
 from harnessd.tools import Jobs, builtin_tools, partial_output
 from harnessd.tools.process import adopt_orphans
 from harnessd.workspace.confine import confine
 
-_log = telemetry.log("app")
 # What a tool's process gets of our environment; everything else an agent must ask for (contracts.md, `env`).
 _PASSED_ALWAYS = ("PATH", "LANG")
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def run(config: Path | None, strict: bool = False) -> int:
-    """`harnessd run`: the daemon in the foreground; gives the exit status of contracts.md."""
-    loaded = _load(config)
-    if loaded is None or (strict and _tell(loaded.warnings)):
+    """`harnessd run`: the daemon in the foreground; gives the exit status of contracts.md.
+
+    Policies that are not valid do not keep a daemon from starting that has a last good revision; `strict` does.
+    """
+    path = find_config(config, os.environ)
+    read = read_settings(path, os.environ)
+    if read.settings is None:
+        _tell(read.problems)
         return ConfigError.exit_code
-    return asyncio.run(_Daemon(loaded).run())
+    folder = Path(read.settings.policies.dir)
+    policies = read_policies(folder, shown_folder(folder, path, None), read.settings)
+    if strict and _tell((*policies.problems, *policies.warnings)):
+        return ConfigError.exit_code
+    return asyncio.run(_Daemon(path, read.settings, folder, policies, read.data).run())
 
 
 def check(config: Path | None) -> tuple[list[str], list[str]]:
@@ -104,15 +124,16 @@ def _store_url(settings: Settings, redactor: Redactor) -> str:
 class _Daemon:
     """One daemon's adapters, filled in from its configuration."""
 
-    loaded: Loaded
+    path: Path
+    settings: Settings
+    folder: Path
+    read: ReadPolicies
+    config_bytes: bytes | None
     redactor: Redactor = field(default_factory=Redactor)
     clock: WallClock = field(default_factory=WallClock)
     started_at: float = field(default_factory=time.time)
-    reloads: int = 1
-
-    @property
-    def settings(self) -> Settings:
-        return self.loaded.settings
+    catalog: Catalog = field(init=False)
+    keeper: Keeper = field(init=False)
 
     async def run(self) -> int:
         """Open everything, serve, close everything."""
@@ -126,58 +147,112 @@ class _Daemon:
         owner = f"{socket.gethostname()}:{os.getpid()}"
         await store.open(owner)
         try:
-            state = _state_folder(url)
-            jobs = Jobs()
-            tools = builtin_tools(confine, jobs)
-            clients = Clients()
-            gateway = Gateway(self._services(clients), crash)
-            toolbox = Toolbox(
-                tools,
-                partial_output=partial_output,
-                environment=self._environment,
-                artefacts=state / "artefacts",
-                jobs=jobs,
-                crashpoint=crash,
-            )
-            around = Surroundings(store, gateway, toolbox, self.clock, crashpoint=crash)
-            in_force = InForce(self.loaded.policies.at(self.reloads), self._wishes, self.started_at)
-            catalog = self._catalog(tools)
-            lease = self.settings.store.lease
-            pool_settings = PoolSettings(owner, self.settings.workers, lease.ttl, lease.heartbeat)
-            pool = Pool(store, around, lambda: catalog, in_force.for_task, pool_settings)
-            facade = Facade(
-                pool,
-                self.clock,
-                draft=lambda body: self._draft(body, in_force, state),
-                in_force=lambda draft, task: in_force.effective(draft, task, lambda agent: catalog.agents[agent].model),
-                facts=lambda: self._facts(in_force),
-            )
-            path = Path(self.settings.socket.path or daemon_socket_path(os.environ, os.geteuid()))
-            listener = listen(path, for_group=os.geteuid() == 0 and self.settings.socket.path is None)
-            await store.release_all(self.clock.now())
-
-            async def close() -> None:
-                await jobs.aclose()
-                await gateway.aclose()
-                await clients.aclose()
-
-            return await serve(
-                Parts(
-                    store=store,
-                    pool=pool,
-                    clock=self.clock,
-                    manager=ServiceManager(os.environ),
-                    control=lambda stop, started: serve_control(
-                        listener, store, facade, stop, clock=self.clock, uid=os.geteuid(), started=started
-                    ),
-                    reload=lambda: self._reload(in_force),
-                    status_line=lambda: f"policies r{in_force.policies.revision} in force, {pool.busy} tasks running",
-                    drain_s=self.settings.drain,
-                    close=close,
-                )
-            )
+            start = await choose_start(store, self._candidate(), self.clock.now())
+            if start is None:
+                _tell(self.read.problems)
+                return ConfigError.exit_code
+            return await serve(await self._parts(store, owner, start, url, crash))
         finally:
             await store.close()
+
+    def _candidate(self) -> Candidate | None:
+        if self.read.policies is None:
+            return None
+        snapshot = self.read.snapshot
+        files = tuple(file.shown for file in snapshot.files)
+        return Candidate(self.read.policies, self.settings, self.read.warnings, "start", files, (), snapshot)
+
+    async def _parts(self, store: SqlStore, owner: str, start: Start, url: str, crash: crashpoints.Crashpoint) -> Parts:
+        state = _state_folder(url)
+        jobs, clients = Jobs(), Clients()
+        tools = builtin_tools(confine, jobs)
+        gateway = Gateway(self._services(clients), crash)
+        toolbox = Toolbox(
+            tools,
+            partial_output=partial_output,
+            environment=self._environment,
+            artefacts=state / "artefacts",
+            jobs=jobs,
+            crashpoint=crash,
+        )
+        around = Surroundings(store, gateway, toolbox, self.clock, crashpoint=crash)
+        in_force = InForce(start.policies, self._wishes, self.clock.now(), start.source)
+        pool = self._pool(store, around, in_force, owner, tools)
+        keeper = Keeper(
+            store,
+            in_force,
+            self.clock,
+            running=pool.standing,
+            guard=self.settings.policies.guard,
+            agents_changed=lambda candidate: self._take_agents(candidate, tools),
+            hold=start.hold,
+            warnings=self.read.warnings,
+        )
+        self.keeper = keeper
+        facade = Facade(
+            pool,
+            self.clock,
+            draft=lambda body: self._draft(body, in_force, state),
+            in_force=lambda draft, task: in_force.effective(
+                draft, task, lambda agent: self.catalog.agents[agent].model
+            ),
+            facts=self._facts,
+        )
+        path = Path(self.settings.socket.path or daemon_socket_path(os.environ, os.geteuid()))
+        listener = listen(path, for_group=os.geteuid() == 0 and self.settings.socket.path is None)
+        await store.release_all(self.clock.now())
+        reloader = self._reloader(start, keeper)
+
+        async def close() -> None:
+            await jobs.aclose()
+            await gateway.aclose()
+            await clients.aclose()
+
+        return Parts(
+            store=store,
+            pool=pool,
+            clock=self.clock,
+            manager=ServiceManager(os.environ),
+            control=lambda stop, started: serve_control(
+                listener, store, facade, stop, clock=self.clock, uid=os.geteuid(), started=started
+            ),
+            watch=reloader.run,
+            reload=lambda: _reload(reloader),
+            status_line=lambda: f"policies r{in_force.policies.revision} in force, {pool.busy} tasks running",
+            drain_s=self.settings.drain,
+            close=close,
+        )
+
+    def _pool(
+        self, store: SqlStore, around: Surroundings, in_force: InForce, owner: str, tools: Mapping[str, Tool]
+    ) -> Pool:
+        self.catalog = self._catalog(tools)
+        lease = self.settings.store.lease
+        settings = PoolSettings(owner, self.settings.workers, lease.ttl, lease.heartbeat)
+
+        async def prepare(task: Task) -> None:
+            await self.keeper.pin(task.draft.pinned_revision)
+
+        return Pool(store, around, lambda: self.catalog, in_force.for_task, settings, prepare)
+
+    def _reloader(self, start: Start, keeper: Keeper) -> Reloader:
+        # Where the files are not what is in force, the reloader's first look shall say so.
+        as_read = not start.hold and self.read.policies is not None
+        loaded = Loaded(
+            self.path,
+            self.settings,
+            start.policies,
+            self.folder,
+            self.read.warnings,
+            snapshot=self.read.snapshot if as_read else Snapshot(()),
+            config_bytes=self.config_bytes,
+        )
+        return Reloader(loaded, os.environ, keeper.take)
+
+    def _take_agents(self, candidate: Candidate, tools: Mapping[str, Tool]) -> None:
+        """`agents` is the one part of harness.yaml that is read again, in the same step as the policies."""
+        self.settings = candidate.settings
+        self.catalog = self._catalog(tools)
 
     def _services(self, clients: Clients) -> dict[str, Service]:
         dearest = max((m.prices.output for m in self.settings.models.values() if m.prices), default=0.0)
@@ -223,6 +298,9 @@ class _Daemon:
             )
         return Catalog(agents, models, tools)
 
+    def _model_of(self, agent: str) -> str:
+        return self.catalog.agents[agent].model if agent in self.catalog.agents else ""
+
     def _wishes(self, agent: str) -> Mapping[str, str]:
         found = self.settings.agents.get(agent)
         return found.policies if found is not None else {}
@@ -247,7 +325,7 @@ class _Daemon:
             default_agent=self.settings.default_agent,
             policies={kind: in_force.policies.names(kind) for kind in KINDS},
             roots=tuple(Path(root) for root in self.settings.workspaces.roots),
-            protected=(self.loaded.path.absolute(), self.loaded.policies_dir, state),
+            protected=(self.path.absolute(), self.folder, state),
         )
         draft = draft_from(body, known)
         if isinstance(draft, Refused):
@@ -260,7 +338,7 @@ class _Daemon:
                 return Refused("refused", f"{found.sentence}.", f"{found.remedy[:1].upper()}{found.remedy[1:]}.")
         return draft
 
-    def _facts(self, in_force: InForce) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -268,22 +346,13 @@ class _Daemon:
             "started_at": self.started_at,
             "ready": True,
             "workers": self.settings.workers,
-            "warnings": [str(warning) for warning in self.loaded.warnings],
-            "policies": in_force.facts(),
+            "warnings": [str(warning) for warning in self.keeper.warnings],
+            "policies": self.keeper.facts(),
         }
 
-    async def _reload(self, in_force: InForce) -> None:
-        """SIGHUP: the whole set or nothing; the last good one stays in force."""
-        folder = self.loaded.policies_dir
-        shown = shown_folder(folder, self.loaded.path, None)
-        read = await asyncio.to_thread(read_policies, folder, shown, self.settings)
-        if read.policies is None:
-            _log.error("policy_invalid", problems=[str(problem) for problem in read.problems])
-            return
-        if read.policies.hash != in_force.policies.hash:
-            self.reloads += 1
-            in_force.swap(read.policies.at(self.reloads), self.clock.now(), "SIGHUP")
-        _log.info("policy_applied", revision=in_force.policies.revision)
+
+async def _reload(reloader: Reloader) -> None:
+    await reloader.reload("SIGHUP")
 
 
 def _prices(model: ModelSettings, settings: Settings, dearest: float) -> Prices:

@@ -36,6 +36,7 @@ class Candidate:
     trigger: str
     files: tuple[str, ...] = ()
     restart: tuple[str, ...] = ()
+    snapshot: Snapshot = field(default_factory=lambda: Snapshot(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ class Reloader:
             return Refusal(tuple(sorted(set(problems))), trigger)
         restart = _changed_keys(self.loaded.settings, read.settings or settings)
         files = tuple(file.shown for file in seen.snapshot.files)
-        return Candidate(judged.policies, settings, judged.warnings, trigger, files, restart)
+        return Candidate(judged.policies, settings, judged.warnings, trigger, files, restart, seen.snapshot)
 
     def _settings(self, seen: _Seen) -> ReadSettings:
         if seen.config is None:

@@ -152,7 +152,6 @@ class Counters:
     nodes: int = 0
     effects: int = 0
     tries: int = 0
-    invalid_calls: int = 0
     episode_at: float | None = None
     episode_parked_s: float = 0.0
     wait_until: float | None = None
@@ -160,7 +159,18 @@ class Counters:
     pending_warnings: tuple[str, ...] = ()
     calls_of: Mapping[str, int] = field(default_factory=dict)
     last_turn: bool = False
-    recoveries: int = 0
+
+    def used(self, age_s: float) -> dict[str, float]:
+        """What the budgets count, by the names policies have for them; times in seconds."""
+        return {
+            "tool_calls": self.tool_calls,
+            "turns": self.turns,
+            "tokens": self.tokens,
+            "cost_usd": self.cost_usd + self.reserved_usd,
+            "working_time": self.working_s,
+            "wall_time": self.wall_s,
+            "age": age_s,
+        }
 
 
 @dataclass(frozen=True, slots=True)

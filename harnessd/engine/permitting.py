@@ -101,7 +101,7 @@ def _no_more_calls(s: Situation, call: PendingCall, settings: tools_policy.ToolS
 
 
 def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> bool:
-    permission = tools_policy.permission(s.rules.tools, _facts(s, call, settings.effect))
+    permission = _permission(s, call, settings)
     if permission.do == "allow":
         return True
     message = permission.say
@@ -121,6 +121,16 @@ def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSetti
     it = results.incident(s, call, failure, settings.effect)
     results.decide(s, call, replace(it, classified_by=permission.rule))
     return False
+
+
+def _permission(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> tools_policy.Permission:
+    facts = _facts(s, call, settings.effect)
+    if s.rules.denies is not None:
+        # A pinned task keeps its own policies, but no pin outlives a deny of the set in force.
+        denied = tools_policy.permission(s.rules.denies, facts)
+        if denied.do == "deny":
+            return denied
+    return tools_policy.permission(s.rules.tools, facts)
 
 
 def _question_id(s: Situation, call: PendingCall) -> str:

@@ -147,16 +147,7 @@ class Situation:
 
     def used(self) -> dict[str, float]:
         """What the budgets count, by the names policies have for them."""
-        counters = self.counters
-        return {
-            "tool_calls": counters.tool_calls,
-            "turns": counters.turns,
-            "tokens": counters.tokens,
-            "cost_usd": counters.cost_usd + counters.reserved_usd,
-            "working_time": counters.working_s,
-            "wall_time": counters.wall_s,
-            "age": max(0.0, self.at - self.brief.submitted_at),
-        }
+        return self.counters.used(max(0.0, self.at - self.brief.submitted_at))
 
     def pass_time(self, at: float) -> None:
         """Move the task's clocks: wall time runs while a worker holds it, working time while a call is under way."""

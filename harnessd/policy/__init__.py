@@ -35,7 +35,10 @@ __all__ = ["Known", "Place", "Policy", "PolicySet", "Problem", "TaskFacts", "Tas
 
 @dataclass(frozen=True, slots=True)
 class TaskPolicies:
-    """The policies of one task. `chosen`: kind -> (name, why). `missing`: sentences about named ones that are gone."""
+    """The policies of one task. `chosen`: kind -> (name, why). `missing`: sentences about named ones that are gone.
+
+    `denies` is set for a pinned task: the tools policy in force, whose every deny it obeys all the same.
+    """
 
     revision: int
     retry: RetryPolicy
@@ -47,6 +50,7 @@ class TaskPolicies:
     escalation: EscalationPolicy
     chosen: Mapping[str, tuple[str, str]]
     missing: tuple[str, ...] = ()
+    denies: ToolsPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)

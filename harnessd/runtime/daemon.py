@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,7 +107,8 @@ class Parts:
     clock: Clock
     manager: ServiceManager
     control: Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]  # (stop, started)
-    reload: Callable[[], Awaitable[None]]
+    reload: Callable[[], Awaitable[None]]  # what SIGHUP asks for
+    watch: Callable[[], Awaitable[None]]  # the policy files, until cancelled
     status_line: Callable[[], str]
     drain_s: float = 60.0
     close: Callable[[], Awaitable[None]] | None = None
@@ -124,11 +126,14 @@ async def serve(parts: Parts) -> int:
     stop_control = asyncio.Event()
     control = asyncio.create_task(_as_coroutine(parts.control(stop_control, started.set)), name="control")
     pool = asyncio.create_task(parts.pool.run(), name="pool")
-    helpers = [
+    helpers: list[asyncio.Task[None]] = [
         asyncio.create_task(_sweep(parts), name="sweep"),
         asyncio.create_task(_reload_on(hangups, parts), name="reload"),
+        asyncio.create_task(_as_coroutine(parts.watch()), name="watch"),
         asyncio.create_task(_watchdog(parts), name="watchdog"),
     ]
+    for helper in helpers:
+        helper.add_done_callback(_tell_fault)
     stopping = asyncio.create_task(stop.wait(), name="stop")
     ready = asyncio.create_task(_say_ready(started, parts), name="ready")
     try:
@@ -148,6 +153,13 @@ async def serve(parts: Parts) -> int:
         if parts.close is not None:
             await parts.close()
         await asyncio.gather(*helpers, stopping, ready, pool, return_exceptions=True)
+
+
+def _tell_fault(done: asyncio.Task[None]) -> None:
+    """A helper that fails is our bug; the daemon goes on without it, and says so."""
+    if not done.cancelled() and (fault := done.exception()) is not None:
+        told = "".join(traceback.format_exception(fault))
+        _log.error("internal_error", helper=done.get_name(), traceback=told)
 
 
 async def _as_coroutine(work: Awaitable[None]) -> None:

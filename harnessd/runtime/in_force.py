@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harnessd.domain.task import Task, TaskDraft
+from harnessd.domain.task import Counters, Task, TaskDraft
 from harnessd.policy import PolicySet, TaskFacts, TaskPolicies
-from harnessd.policy.budget import limit_of
+from harnessd.policy import budget as budget_policy
 from harnessd.policy.facts import BUDGETS
 
 # An agent's own wishes (`policies:` in harness.yaml), by agent.
 Wishes = Callable[[str], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A running task with what it has used: what a new set is held against before it comes into force."""
+
+    task: Task
+    counters: Counters
 
 
 @dataclass(slots=True)
@@ -23,6 +31,7 @@ class InForce:
     wishes: Wishes
     since: float
     source: str = "start"
+    pinned: dict[int, PolicySet] = field(default_factory=dict)  # sets that pinned tasks need, by revision
     _chosen: dict[str, tuple[int, TaskDraft, TaskPolicies]] = field(default_factory=dict)
 
     def swap(self, policies: PolicySet, now: float, source: str) -> None:
@@ -35,7 +44,7 @@ class InForce:
         kept = self._chosen.get(task.id)
         if kept is not None and kept[0] == self.policies.revision and kept[1] is task.draft:
             return kept[2]
-        policies = self._of(task.draft, task.id)
+        policies = self.of(task.draft, task.id)
         self._chosen[task.id] = (self.policies.revision, task.draft, policies)
         return policies
 
@@ -43,10 +52,38 @@ class InForce:
         """A task that no worker holds needs nothing kept."""
         self._chosen.pop(task, None)
 
+    def of(self, draft: TaskDraft, task: str = "", under: PolicySet | None = None) -> TaskPolicies:
+        """The policies of a draft, under the set in force or another one.
+
+        A pinned task keeps its task kinds of that revision, but obeys every `deny` of the set in force.
+        """
+        facts = TaskFacts(
+            id=task, agent=draft.agent, workspace=draft.workspace, labels=draft.labels, priority=draft.priority
+        )
+        wishes = self.wishes(draft.agent)
+        current = under or self.policies
+        policies = current.for_task(facts, wishes, draft.policies, draft.budget)
+        pinned = self.pinned.get(draft.pinned_revision) if draft.pinned_revision is not None else None
+        if pinned is None or pinned.revision == current.revision:
+            return policies
+        held = pinned.for_task(facts, wishes, draft.policies, draft.budget)
+        return replace(held, denies=policies.tools)
+
+    def stopped_by(self, candidate: PolicySet, running: list[Standing], now: float) -> list[str]:
+        """Ids of the running tasks that would stop at their next check under another set, and do not under this one."""
+        stopped = []
+        for standing in running:
+            task = standing.task
+            if self._exhausted(task, standing.counters, candidate, now) and not self._exhausted(
+                task, standing.counters, self.policies, now
+            ):
+                stopped.append(task.id)
+        return stopped
+
     def effective(self, draft: TaskDraft, task: str | None, model_of: Callable[[str], str]) -> dict[str, Any]:
         """What is in force for a draft, for people: limits, model, policies with the reason for each."""
-        policies = self._of(draft, task or "")
-        limits = {budget: limit_of(policies.budget, budget) for budget in BUDGETS}
+        policies = self.of(draft, task or "")
+        limits = {budget: budget_policy.limit_of(policies.budget, budget) for budget in BUDGETS}
         return {
             "limits": limits,
             "model": draft.model or model_of(draft.agent),
@@ -54,12 +91,7 @@ class InForce:
             "revision": policies.revision,
         }
 
-    def facts(self) -> dict[str, Any]:
-        """For `status`."""
-        return {"revision": self.policies.revision, "since": self.since, "source": self.source}
-
-    def _of(self, draft: TaskDraft, task: str) -> TaskPolicies:
-        facts = TaskFacts(
-            id=task, agent=draft.agent, workspace=draft.workspace, labels=draft.labels, priority=draft.priority
-        )
-        return self.policies.for_task(facts, self.wishes(draft.agent), draft.policies, draft.budget)
+    def _exhausted(self, task: Task, counters: Counters, under: PolicySet, now: float) -> bool:
+        policies = self.of(task.draft, task.id, under)
+        used = counters.used(max(0.0, now - task.submitted_at))
+        return budget_policy.judge(policies.budget, used, counters.warned).exhausted is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from harnessd.engine.protocol import Cancelled, Finish, StepDown
 from harnessd.policy import TaskPolicies
 from harnessd.runtime import recovery, telemetry
 from harnessd.runtime.catalog import Catalog
+from harnessd.runtime.in_force import Standing
 from harnessd.runtime.runner import Runner, Surroundings, lease_of
 
 _log = telemetry.log("worker")
@@ -43,13 +44,15 @@ class Pool:
         catalog: Callable[[], Catalog],
         policies_of: Callable[[Task], TaskPolicies],
         settings: PoolSettings,
+        prepare: Callable[[Task], Awaitable[None]] | None = None,
     ) -> None:
-        """Everything is handed in; nothing starts before `run`."""
+        """Everything is handed in; nothing starts before `run`. `prepare` is awaited before a run is restored."""
         self._store = store
         self._around = around
         self._catalog = catalog
         self._policies_of = policies_of
         self._settings = settings
+        self._prepare = prepare
         self._wake = asyncio.Event()
         self._serving: dict[str, asyncio.Task[None]] = {}
         self._runners: dict[str, Runner] = {}
@@ -67,6 +70,10 @@ class Pool:
     def busy(self) -> int:
         """Tasks that hold a worker."""
         return len(self._serving)
+
+    def standing(self) -> list[Standing]:
+        """The running tasks with what they have used until now."""
+        return [Standing(self._tasks[id_], runner.run.counters) for id_, runner in self._runners.items()]
 
     def wake(self) -> None:
         """Something may be claimable."""
@@ -166,6 +173,8 @@ class Pool:
                 ),
             )
             return
+        if self._prepare is not None:
+            await self._prepare(task)
         history = await self._store.history(task.id)
         now = self._around.clock.now()
         restored = await asyncio.to_thread(recovery.restore, brief, history, self._around.toolbox.partial, now)

@@ -1,0 +1,292 @@
+"""Policy keeper: which revision is in force; the guard, the hold after a revert, and what people are told of both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from harnessd import __version__
+from harnessd.config.reload import Candidate, Outcome, Refusal, Unchanged
+from harnessd.config.stored import content_of, policies_of
+from harnessd.domain.ports import Clock, Refused
+from harnessd.domain.revision import RevisionDraft, RevisionState, RevisionStore
+from harnessd.policy import Problem
+from harnessd.runtime import telemetry
+from harnessd.runtime.in_force import InForce, Standing
+
+_log = telemetry.log("policies")
+# The guard never holds a set for fewer tasks than this: two may always be stopped by an edit (policies.md, "Guard").
+_GUARD_LEAST = 2
+_BY_HAND = "reload"
+
+
+class Events(Protocol):
+    """Where events of the daemon are kept."""
+
+    async def log(self, type_: str, data: Mapping[str, Any], now: float, revision: int = 0) -> None:
+        """Keep one."""
+
+
+class KeeperStore(RevisionStore, Events, Protocol):
+    """What the keeper needs of the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A valid set that is not in force: held by the guard, or kept out by a hold after a revert."""
+
+    candidate: Candidate
+    number: int  # 0: not numbered, since a hold only shows it
+    why: str
+    stops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a reload: `applied`, `unchanged`, `refused`, `held` or `kept_out`."""
+
+    word: str
+    revision: int
+    sentence: str
+    problems: tuple[Problem, ...] = ()
+    stops: tuple[str, ...] = ()
+
+    def json(self) -> dict[str, Any]:
+        """For the control API."""
+        return {
+            "result": self.word,
+            "revision": self.revision,
+            "sentence": self.sentence,
+            "problems": [str(problem) for problem in self.problems],
+            "stops": list(self.stops),
+        }
+
+
+@dataclass(slots=True)
+class Keeper:
+    """The one place where a set comes into force."""
+
+    store: KeeperStore
+    in_force: InForce
+    clock: Clock
+    running: Callable[[], list[Standing]]
+    guard: float
+    agents_changed: Callable[[Candidate], None]
+    hold: bool = False
+    waiting: Waiting | None = None
+    refused: tuple[int, tuple[Problem, ...], float] | None = None
+    warnings: tuple[Problem, ...] = ()
+    restart: tuple[str, ...] = ()
+    note: str = ""
+    by: str = ""
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def take(
+        self, outcome: Outcome, *, by: str = "", note: str = "", yes: bool = False, expect: str = ""
+    ) -> Result:
+        """Judge what a reload found; at most one set comes into force, whole or not at all."""
+        async with self._lock:
+            match outcome:
+                case Refusal():
+                    return await self._refuse(outcome)
+                case Unchanged():
+                    return await self._unchanged(outcome, by, note, yes, expect)
+                case Candidate():
+                    return await self._consider(outcome, by, note, yes, expect)
+
+    async def revert(self, number: int, *, by: str = "", note: str = "") -> Result | Refused:
+        """Put a kept revision in force and hold it: files are read and shown, not applied, until a reload."""
+        async with self._lock:
+            found = await self.store.revision(number)
+            if found is None or found[1] is None:
+                hint = "See which there are: harnessctl policy history"
+                what = (
+                    f"There is no revision r{number}."
+                    if found is None
+                    else f"r{number} was refused; it never was valid."
+                )
+                return Refused("not_found" if found is None else "refused", what, hint)
+            policies, problems = await asyncio.to_thread(policies_of, found[1])
+            if problems:
+                return Refused("refused", f"r{number} does not fit this harnessd: {problems[0]}", "Choose a newer one.")
+            await self.store.put_in_force(number, hold=True)
+            self.in_force.swap(policies.at(number), self.clock.now(), "revert")
+            self.hold, self.waiting, self.note, self.by = True, None, note, by
+            await self._tell("policy_applied", revision=number, source="revert", by=by, note=note, hold=True)
+            sentence = f"r{number} is in force and held: files are read and checked, not applied, also after a restart."
+            return Result("applied", number, sentence)
+
+    async def pin(self, number: int | None) -> None:
+        """Make the set of a pinned task available, before its run asks for it."""
+        if number is None or number in self.in_force.pinned or number == self.in_force.policies.revision:
+            return
+        found = await self.store.revision(number)
+        if found is not None and found[1] is not None:
+            policies, problems = await asyncio.to_thread(policies_of, found[1])
+            if not problems:
+                self.in_force.pinned[number] = policies.at(number)
+
+    def facts(self) -> dict[str, Any]:
+        """For `status` and `GET /v1/policies`."""
+        force = self.in_force
+        shown: dict[str, Any] = {
+            "revision": force.policies.revision,
+            "hash": force.policies.hash,
+            "since": force.since,
+            "source": force.source,
+            "note": self.note,
+            "by": self.by,
+            "hold": self.hold,
+            "restart_needed": list(self.restart),
+        }
+        if self.refused is not None:
+            number, problems, at = self.refused
+            shown["refused"] = {
+                "revision": number,
+                "at": at,
+                "count": len(problems),
+                "problems": [str(problem) for problem in problems],
+            }
+        if self.waiting is not None:
+            shown["held"] = {
+                "revision": self.waiting.number,
+                "why": self.waiting.why,
+                "stops": list(self.waiting.stops),
+                "hash": self.waiting.candidate.policies.hash,
+            }
+        return shown
+
+    # --- what a reload found ------------------------------------------------------------------------------------------
+
+    async def _refuse(self, refusal: Refusal) -> Result:
+        count = len(refusal.problems)
+        what = f"{count} problem{'s' if count != 1 else ''}"
+        draft = RevisionDraft("", RevisionState.REFUSED, refusal.trigger, what, __version__)
+        now = self.clock.now()
+        number = await self.store.add_revision(draft, now)
+        self.refused = (number, refusal.problems, now)
+        kept = self.in_force.policies.revision
+        lines = [str(problem) for problem in refusal.problems]
+        _log.error("policy_invalid", revision=number, stays_in_force=kept, problems=lines[:20], count=count)
+        first = refusal.problems[0]
+        await self._tell(
+            "policy_invalid", revision=number, stays=kept, count=count, file=first.file, line=first.line, first=lines[0]
+        )
+        sentence = f"{lines[0]}; r{kept} stays in force" + (f" ({count - 1} more problems)" if count > 1 else "")
+        return Result("refused", number, sentence, refusal.problems)
+
+    async def _unchanged(self, outcome: Unchanged, by: str, note: str, yes: bool, expect: str) -> Result:
+        self.refused = None
+        if self.waiting is not None and outcome.trigger == _BY_HAND:
+            return await self._consider(self.waiting.candidate, by, note, yes, expect)
+        number = self.in_force.policies.revision
+        if outcome.trigger == _BY_HAND and self.hold:
+            # The files say what is in force: there is nothing left to hold against.
+            await self.store.put_in_force(number, hold=False)
+            self.hold = False
+        return Result("unchanged", number, f"r{number} is in force; the files say the same.")
+
+    async def _consider(self, candidate: Candidate, by: str, note: str, yes: bool, expect: str) -> Result:
+        self.refused = None
+        self.warnings, self.restart = candidate.warnings, candidate.restart
+        number = self.in_force.policies.revision
+        if expect and candidate.policies.hash != expect:
+            sentence = f"The files have the hash {candidate.policies.hash}, not {expect}; r{number} stays in force."
+            return Result("held", number, sentence)
+        if self.hold and candidate.trigger != _BY_HAND:
+            self.waiting = Waiting(candidate, 0, f"r{number} is held by a revert")
+            return Result("kept_out", number, f"r{number} is held by a revert; the files are valid and wait.")
+        if candidate.policies.hash == self.in_force.policies.hash:
+            return await self._same(candidate)
+        stops = self.in_force.stopped_by(candidate.policies, self.running(), self.clock.now())
+        allowed = max(_GUARD_LEAST, self.guard * len(self.running()))
+        if len(stops) > allowed and not yes:
+            return await self._hold(candidate, stops, by, note)
+        return await self._apply(candidate, by, note)
+
+    async def _same(self, candidate: Candidate) -> Result:
+        number = self.in_force.policies.revision
+        self.waiting = None
+        if self.hold:
+            await self.store.put_in_force(number, hold=False)
+            self.hold = False
+        self.agents_changed(candidate)
+        return Result("unchanged", number, f"r{number} is in force; the files mean the same.")
+
+    async def _hold(self, candidate: Candidate, stops: Sequence[str], by: str, note: str) -> Result:
+        running = len(self.running())
+        what = f"would stop {len(stops)} of {running} running tasks; guard {self.guard:.0%}"
+        draft = self._draft(candidate, RevisionState.HELD, what, by, note)
+        number = await self.store.add_revision(draft, self.clock.now())
+        self.waiting = Waiting(candidate, number, what, tuple(stops))
+        await self._tell("policy_held", revision=number, what=what, stops=list(stops)[:50], running=running)
+        sentence = f"r{number} is held: it {what}. Mend it, or apply it: harnessctl policy reload --yes"
+        return Result("held", number, sentence, stops=tuple(stops))
+
+    async def _apply(self, candidate: Candidate, by: str, note: str) -> Result:
+        what = ", ".join(candidate.files) or "built-in defaults"
+        draft = self._draft(candidate, RevisionState.IN_FORCE, what, by, note)
+        now = self.clock.now()
+        number = await self.store.add_revision(draft, now)
+        self.in_force.swap(candidate.policies.at(number), now, candidate.trigger)
+        self.hold, self.waiting, self.note, self.by = False, None, note, by
+        self.agents_changed(candidate)
+        await self._tell("policy_applied", revision=number, source=candidate.trigger, by=by, note=note, files=what)
+        return Result("applied", number, f"r{number} is in force.")
+
+    def _draft(self, candidate: Candidate, state: RevisionState, what: str, by: str, note: str) -> RevisionDraft:
+        return RevisionDraft(
+            candidate.policies.hash,
+            state,
+            candidate.trigger,
+            what,
+            __version__,
+            by=by,
+            note=note,
+            content=content_of(candidate.snapshot),
+        )
+
+    async def _tell(self, event: str, **data: Any) -> None:
+        if event != "policy_invalid":
+            _log.info(event, **data)
+        await self.store.log(event, data, self.clock.now(), self.in_force.policies.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a daemon starts with: the set, its number, whether files are held out, and where it came from."""
+
+    policies: Any
+    revision: int
+    hold: bool
+    source: str
+
+
+async def choose_start(store: RevisionStore, candidate: Candidate | None, now: float) -> Start | None:
+    """The set to start with: a held revision, the files, or the last good one where the files are not valid.
+
+    None: the files are not valid and nothing was ever in force.
+    """
+    number, hold = await store.policy_state()
+    kept = await store.revision(number) if number else None
+    if kept is not None and kept[1] is not None and (hold or candidate is None):
+        policies, problems = await asyncio.to_thread(policies_of, kept[1])
+        if not problems:
+            return Start(policies.at(number), number, hold, "revert" if hold else "last good one")
+    if candidate is None:
+        return None
+    if kept is not None and kept[0].hash == candidate.policies.hash:
+        return Start(candidate.policies.at(number), number, hold=False, source=kept[0].source)
+    what = ", ".join(candidate.files) or "built-in defaults"
+    draft = RevisionDraft(
+        candidate.policies.hash,
+        RevisionState.IN_FORCE,
+        "start",
+        what,
+        __version__,
+        content=content_of(candidate.snapshot),
+    )
+    new = await store.add_revision(draft, now)
+    return Start(candidate.policies.at(new), new, hold=False, source="start")
