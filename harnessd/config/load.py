@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from harnessd.config.advice import settings_warnings
 from harnessd.config.environment import configuration_folders, with_environment
 from harnessd.config.files import Snapshot, read_builtin, read_bytes, read_folder
 from harnessd.config.settings import Settings
@@ -83,9 +84,9 @@ def load(config: Path | None, environ: Mapping[str, str], *, policies_dir: Path 
     if problems or policies.policies is None:
         raise ConfigProblems(tuple(sorted(set(problems))))
     files = (str(path), *(file.shown for file in policies.snapshot.files))
-    return Loaded(
-        path, read.settings, policies.policies, folder, policies.warnings, files, policies.snapshot, read.data
-    )
+    advice = tuple(settings_warnings(read.settings, read.tree)) if read.tree is not None else ()
+    warnings = tuple(sorted({*policies.warnings, *advice}))
+    return Loaded(path, read.settings, policies.policies, folder, warnings, files, policies.snapshot, read.data)
 
 
 def find_config(config: Path | None, environ: Mapping[str, str]) -> Path:

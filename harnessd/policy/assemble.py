@@ -12,7 +12,7 @@ from harnessd.policy.documents import read_documents
 from harnessd.policy.kinds import KINDS
 from harnessd.policy.merge import Document, Library
 from harnessd.policy.shape import Policy, read_shape
-from harnessd.policy.source import Problem, plain_data
+from harnessd.policy.source import Problem, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,13 @@ def _title(document: Document) -> str:
 
 
 def content_hash(policies: Mapping[tuple[str, str], Policy[Any]]) -> str:
-    """SHA-256 over the effective set as written: 16 hexadecimal characters. Places and comments do not count."""
-    effective = {f"{kind}/{name}": plain_data(policy.tree) for (kind, name), policy in sorted(policies.items())}
-    text = json.dumps(effective, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """SHA-256 over the effective set: every value as written, with its line: 16 hexadecimal characters.
+
+    Lines count, because decisions name them; names of files do not, so that two machines can compare.
+    """
+    effective = [
+        [f"{kind}/{name}", [[*path, leaf.text, leaf.plain, leaf.place.line] for path, leaf in leaves(policy.tree)]]
+        for (kind, name), policy in sorted(policies.items())
+    ]
+    text = json.dumps(effective, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -253,12 +253,37 @@ def _text_test(name: str, fact: Fact, node: MapNode) -> Test:
         raise misread(node, f"{name} is {fact.type.value}: matches is for texts", "write a value")
     if not isinstance(source, Scalar) or not source.text:
         raise misread(source, f"{quoted(source)} is not a regular expression")
+    if explodes(source.text):
+        message = "a repeat of a repeat can take for ever on the wrong text"
+        raise misread(source, message, "write one of them without * and +, or bounded as {0,100}")
     try:
         return Matches(re.compile(source.text, re.DOTALL | (re.IGNORECASE if fact.type is FactType.FOLDED else 0)))
     except (re.error, OverflowError, RecursionError) as error:
         raise misread(
             source, f"this is not a regular expression: {error}", "put it right, or write a pattern with *"
         ) from None
+
+
+_REPEAT = re.compile(r"[*+]|\{[0-9]*,\}")
+
+
+def explodes(source: str) -> bool:
+    """Whether an unbounded repeat stands inside another, as in `(a+)+`: such a search can take exponential time."""
+    bare = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", source)  # escapes and sets are one character each
+    repeats = [False]
+    place = 0
+    while place < len(bare):
+        if bare[place] == "(":
+            repeats.append(False)
+        elif bare[place] == ")" and len(repeats) > 1:
+            inside = repeats.pop()
+            if inside and _REPEAT.match(bare, place + 1) and bare[place + 2 : place + 3] != "+":
+                return True
+            repeats[-1] = repeats[-1] or inside
+        elif _REPEAT.match(bare, place):
+            repeats[-1] = True
+        place += 1
+    return False
 
 
 def _bounds_test(name: str, fact: Fact, node: MapNode) -> Test:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harnessd.domain.decision import RuleRef
-from harnessd.policy.conditions import ALWAYS, NEVER, Lookup, When
+from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
 from harnessd.policy.names import ANYTHING, Name, Names, any_fits
 from harnessd.policy.source import (
     MapNode,
@@ -42,8 +42,12 @@ class Entry(Shape):
     for_: Annotated[tuple[Name, ...], Names()] = Field(
         ANYTHING, alias="for", description='What the entry is about: a name or a list; "*" is everything.'
     )
-    when: When = Field(ALWAYS, description="Conditions under which the entry fits.")
-    unless: When = Field(NEVER, description="Conditions under which it does not.")
+    when: Annotated[When, Conditions(scope="nowhere")] = Field(
+        ALWAYS, description="Conditions under which the entry fits."
+    )
+    unless: Annotated[When, Conditions(scope="nowhere")] = Field(
+        NEVER, description="Conditions under which it does not."
+    )
     note: Annotated[str, Text(longest=500)] | None = Field(
         None, description="The reason or the ticket; shown by `why`, `policy show` and `policy diff`."
     )

@@ -173,7 +173,8 @@ def test_a_deny_that_is_inherited_cannot_be_changed() -> None:
     ]
 
 
-def test_the_content_hash_follows_meaning_not_comments() -> None:
+def test_the_content_hash_follows_values_and_their_lines() -> None:
     first = policies("kind: budget\nlimits: {turns: 5}\n").hash
-    assert first == policies("# why\nkind: budget\n\nlimits:\n  turns: 5\n").hash
+    assert first == policies("kind: budget # why\nlimits:  { turns: 5 }\n").hash
     assert first != policies("kind: budget\nlimits: {turns: 6}\n").hash
+    assert first != policies("# decisions would name the wrong line\nkind: budget\nlimits: {turns: 5}\n").hash
