@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -165,6 +166,78 @@ def commands() -> str:
     return "\n".join(lines)
 
 
+# --- keys of the configuration ----------------------------------------------------------------------------------------
+
+
+def key_table(rows: Iterable[tuple[str, str, str, str, str]]) -> str:
+    """Return keys as a table; bars inside a cell are escaped."""
+    lines = ["| key | type | default | bounds | meaning |", "|---|---|---|---|---|"]
+    for key, *cells in rows:
+        shown = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells]
+        default = f"`{shown[1]}`" if shown[1] and shown[1] != "required" else shown[1]
+        lines.append(f"| `{key}` | {shown[0]} | {default} | {shown[2]} | {shown[3]} |")
+    return "\n".join(lines) + "\n"
+
+
+def policies() -> str:
+    """Return every key of every kind, as `harnessctl policy explain` tells it."""
+    from harnessd.config.load import builtin_policies  # noqa: PLC0415 - only this part needs it
+    from harnessd.policy.explain import keys  # noqa: PLC0415
+    from harnessd.policy.kinds import KINDS  # noqa: PLC0415
+
+    shipped = builtin_policies().policies
+    parts = []
+    for name, kind in KINDS.items():
+        scope = "one for the daemon" if kind.daemon else "chosen for each task"
+        about = (kind.shape.__doc__ or "").strip().splitlines()[0]
+        rows = [
+            (key.path, key.type, key.default, key.bounds, key.meaning) for key in keys(name, shipped[name, "default"])
+        ]
+        parts.append(f"### {name}\n\n{about} ({scope.capitalize()}.)\n\n{key_table(rows)}")
+    return "\n".join(parts)
+
+
+def setting_rows(shape: Any, prefix: str) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield the keys of a shape of harness.yaml, outermost first."""
+    from harnessd.policy.explain import below, reader_of, type_name  # noqa: PLC0415 - as above
+
+    for name, field in shape.model_fields.items():
+        inner, suffix = below(field.annotation)
+        reader = reader_of(field)
+        path = f"{prefix}{field.alias or name}"
+        if inner is not None and reader is None:
+            yield from setting_rows(inner, f"{path}{suffix}.")
+            continue
+        kind = type_name(reader) if reader else "map"
+        bounds = reader.bounds.removeprefix("write ") if reader else ""
+        default = "required" if field.is_required() else written(field.default, kind)
+        yield path, kind, default, bounds, field.description or ""
+
+
+def written(value: Any, kind: str) -> str:
+    """Return a default as one would write it."""
+    if value is None:
+        return "null" if kind == "path" else ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and "duration" in kind:
+        return f"{value:g}s" if value >= 1 or not value else f"{value * 1000:g}ms"
+    if isinstance(value, float) and "ratio" in kind:
+        return f"{value:.0%}"
+    if isinstance(value, int) and "size" in kind:
+        return f"{value >> 20}MiB"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def settings() -> str:
+    """Return every key of harness.yaml."""
+    from harnessd.config.settings import Settings  # noqa: PLC0415 - only this part needs it
+
+    return key_table(setting_rows(Settings, ""))
+
+
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 PARTS: Mapping[str, Callable[[], str]] = {
@@ -172,6 +245,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "task-states": task_states,
     "run-states": run_states,
     "commands": commands,
+    "policies": policies,
+    "settings": settings,
 }
 
 
