@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from harnessd.domain.ports import Refused, Submitted
 from harnessd.domain.record import ChangeTask, Record
 from harnessd.domain.task import Lease, TaskDraft, Verb
-from harnessd.runtime.control import Told, listen, serve
+from harnessd.runtime.control import Lineage, Told, listen, serve
 from harnessd.runtime.drafts import Known, draft_from
 from harnessd.stores import SqlStore, open_store
 
@@ -44,6 +44,7 @@ class FakeDaemon:
     """Behaves as `Live`: knows two agents, remembers what it was told."""
 
     known: Known
+    lineage: Lineage | None = None
     woken: int = 0
     told: list[tuple[str, Told]] = field(default_factory=list)
     doing: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -176,7 +177,7 @@ def harnessctl(
 
 
 @contextmanager
-def control_server(**known: Any) -> Iterator[ControlServer]:
+def control_server(lineage: Lineage | None = None, **known: Any) -> Iterator[ControlServer]:
     """A server in a short folder of its own (a socket path holds 107 bytes)."""
     with tempfile.TemporaryDirectory(prefix="hd-") as place:
         folder = Path(place).resolve()
@@ -189,7 +190,7 @@ def control_server(**known: Any) -> Iterator[ControlServer]:
             "policies": {"retry": ("default", "strict"), "budget": ("default", "long")},
             "protected": (folder / "state", folder / "run"),
         }
-        daemon = FakeDaemon(Known(**{**defaults, **known}))
+        daemon = FakeDaemon(Known(**{**defaults, **known}), lineage)
         ready: list[ControlServer] = []
         started = threading.Event()
         thread = threading.Thread(
@@ -224,7 +225,17 @@ async def _run(
         while not server.stop.is_set():
             round_ = server.round = asyncio.Event()
             ending = asyncio.ensure_future(_either(server.stop, round_))
-            await serve(listen(path), store, daemon, round_, clock=Clock(), uid=os.geteuid(), started=started.set)
+            listener, lineage = listen(path), daemon.lineage
+            await serve(
+                listener,
+                store,
+                daemon,
+                round_,
+                clock=Clock(),
+                uid=os.geteuid(),
+                started=started.set,
+                lineage=lineage,
+            )
             await ending
             if not server.stop.is_set():
                 await asyncio.sleep(0.5)

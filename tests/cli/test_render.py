@@ -7,7 +7,7 @@ import json
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harnessd.cli import render
@@ -24,6 +24,7 @@ def drives_a_terminal(letter: str) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(anything | st.just(HOSTILE))
 def test_no_control_character_gets_through(text: str) -> None:
     # S9
@@ -39,6 +40,7 @@ def test_escapes_are_visible() -> None:
     assert render.visible("plain, Ünïcödé, 日本語, 👍") == "plain, Ünïcödé, 日本語, 👍"
 
 
+@settings(deadline=None)
 @given(anything | st.just(HOSTILE))
 def test_json_is_true_and_safe(text: str) -> None:
     # j07: the true letters, escaped by JSON; j11: lone surrogates too
@@ -49,6 +51,7 @@ def test_json_is_true_and_safe(text: str) -> None:
         shown.encode("utf-8")
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(anything, min_size=3, max_size=3), min_size=1, max_size=4))
 def test_columns_line_up(rows: list[list[str]]) -> None:
     lines = render.table(rows, ["FIRST", "SECOND", "THIRD"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harnessd.domain.ports import Refused
@@ -65,6 +65,7 @@ json = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(body=st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=8), json, max_size=6))
 def test_any_json_gives_a_draft_or_a_refusal(body: dict[str, object]) -> None:
     # S11: no body is a crash
@@ -77,6 +78,7 @@ def test_any_json_gives_a_draft_or_a_refusal(body: dict[str, object]) -> None:
         assert Path(found.workspace).is_dir()
 
 
+@settings(deadline=None)
 @given(body=st.dictionaries(st.sampled_from(["budget", "labels", "policies", "model", "priority"]), json, max_size=5))
 def test_any_change_is_read_or_refused(body: dict[str, object]) -> None:
     draft = TaskDraft("x", "coder", "/")

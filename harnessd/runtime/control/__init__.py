@@ -22,12 +22,13 @@ from harnessd.domain.failure import HarnessError, OutcomeUnknown, StoreLost
 from harnessd.domain.ports import Clock, Store
 from harnessd.runtime.control.answers import Bad, error
 from harnessd.runtime.control.handlers import Handlers, refuse_method, refuse_path
+from harnessd.runtime.control.lineage import Lineage
 from harnessd.runtime.control.listen import Listener, listen
 from harnessd.runtime.control.live import Live, Told
 from harnessd.runtime.control.peer import Admission, Gate, PeerProtocol
 from harnessd.runtime.control.routes import ROUTES, Handler
 
-__all__ = ["Listener", "Live", "Told", "application", "listen", "serve"]
+__all__ = ["Lineage", "Listener", "Live", "Told", "application", "listen", "serve"]
 
 _log = logging.getLogger(__name__)
 # A stream says good-bye within a moment; what is still open after this is cut.
@@ -44,15 +45,17 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     clock: Clock,
     uid: int,
     started: Callable[[], None] = lambda: None,
+    lineage: Lineage | None = None,
 ) -> None:
     """Answer until `stop` is set, then end open streams, close, and take the socket file away.
 
-    `started` is called once requests are accepted. Only `uid`, root and the listener's group may call.
+    `started` is called once requests are accepted. Only `uid`, root and the listener's group may call;
+    with `lineage`, processes below the daemon may do no more than read their own task.
     """
     app = application(store, live, stop, clock=clock, admission=Admission(uid, listener.group))
     config = uvicorn.Config(
         app,
-        http=PeerProtocol,
+        http=type("Protocol", (PeerProtocol,), {"lineage": lineage}),
         ws="none",
         loop="none",
         lifespan="off",

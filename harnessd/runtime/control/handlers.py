@@ -19,6 +19,7 @@ from harnessd.runtime.control.answers import Bad, Json, accept, error, read_obje
 from harnessd.runtime.control.events import Wanted, stream
 from harnessd.runtime.control.live import Live
 from harnessd.runtime.control.peer import Caller
+from harnessd.runtime.control.policies import PolicyHandlers
 from harnessd.runtime.control.routes import ROUTES
 from harnessd.runtime.control.verbs import NAMES, Verbs
 
@@ -26,7 +27,7 @@ _DAY_S = 86400.0
 _RUNNING_SHOWN = 20
 
 
-class Handlers:
+class Handlers(PolicyHandlers):
     """One method for each row of the table."""
 
     def __init__(self, store: Store, live: Live, clock: Clock, stop: asyncio.Event) -> None:

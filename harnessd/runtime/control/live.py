@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from harnessd.domain.ports import Refused
@@ -39,3 +39,15 @@ class Live(Protocol):
         `limits`: budget -> limit or None, in base units; `model`: alias; `policies`: kind -> `{name, why}`;
         `revision`.
         """
+
+    def policies(self) -> Mapping[str, Any]:
+        """What is in force: `revision`, `hash`, `since`, `source`, `hold`; `held` and `refused` where there is such."""
+
+    async def reload_policies(self, *, by: str, note: str, yes: bool, expect: str) -> Mapping[str, Any] | Refused:
+        """Read the files now: `{result, revision, sentence, problems, stops}`."""
+
+    async def revert_policies(self, number: int, *, by: str, note: str) -> Mapping[str, Any] | Refused:
+        """Put a kept revision in force and hold it."""
+
+    def standing(self) -> Sequence[Mapping[str, Any]]:
+        """The running tasks: id, draft, what they have used, which warnings they were given."""

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from harnessd.runtime.control.answers import error
+from harnessd.runtime.control.lineage import Descent, Lineage
 
 # struct ucred of unix(7): pid, uid, gid.
 _UCRED = struct.Struct("3i")
@@ -80,21 +81,25 @@ def read_caller(connection: HasOptions) -> Caller:
 class PeerProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol, with the caller in each request's scope."""
 
+    lineage: Lineage | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         caller: Caller | None = None
         with contextlib.suppress(OSError):
             caller = read_caller(transport.get_extra_info("socket"))
+        # Now, and not with the request: by then a caller could be gone, and his descent with him.
+        descent = self.lineage.judge(caller.pid) if caller and self.lineage else None
         application = self.app
 
         async def with_caller(scope: Any, receive: Any, send: Any) -> None:
-            await application({**scope, "harnessd.caller": caller}, receive, send)
+            await application({**scope, "harnessd.caller": caller, "harnessd.descent": descent}, receive, send)
 
         self.app = with_caller
 
 
 class Gate:
-    """Refuses before routing: foreign users, foreign Host or Origin, and content types that a web form can send."""
+    """Refuses before routing: foreign users, agents, foreign Host or Origin, content types that a web form can send."""
 
     def __init__(self, inner: ASGIApp, admission: Admission, refused: Callable[[str, str], Awaitable[None]]) -> None:
         """`refused(who, why)` is told of each user that was turned away."""
@@ -106,10 +111,16 @@ class Gate:
         if scope["type"] != "http":
             return
         caller: Caller | None = scope.get("harnessd.caller")
+        descent: Descent | None = scope.get("harnessd.descent")
         if caller is None or not self._admission.admits(caller):
             who = caller.name if caller else "unknown"
             await self._refused(who, "not the owner, root or the group")
             answer = error("forbidden", f"{who} may not use this daemon.", f"Allowed: {self._admission.describe()}.")
+        elif descent is not None and not descent.may(scope["method"], scope["path"]):
+            whose = f"a tool of {descent.task}" if descent.task else "a tool"
+            await self._refused(whose, f"{scope['method']} {scope['path'][:200]}")
+            hint = "An agent's processes may read their own task and nothing else."
+            answer = error("forbidden", f"This request comes from {whose}.", hint)
         elif (answer := _browser_shape(scope["method"], Headers(scope=scope))) is None:
             await self._inner(scope, receive, send)
             return

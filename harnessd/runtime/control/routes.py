@@ -105,6 +105,18 @@ _ANSWER: Mapping[str, Any] = {
 }
 _VERB: Mapping[str, Any] = {"type": "object", "additionalProperties": False, "properties": _CHANGES}
 
+_RELOAD: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"yes": {"type": "boolean"}, "expect": {"type": "string"}, "note": {"type": "string"}},
+}
+_REVERT: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["revision"],
+    "additionalProperties": False,
+    "properties": {"revision": {"type": ["integer", "string"]}, "note": {"type": "string"}},
+}
+
 ROUTES: tuple[RouteRow, ...] = (
     RouteRow("GET", "/v1/status", "status", "The daemon, its queue, what runs, and what ended in the last day."),
     RouteRow("GET", "/v1/openapi.json", "openapi", "This document."),
@@ -145,6 +157,26 @@ ROUTES: tuple[RouteRow, ...] = (
         (_DRY,),
         _ANSWER,
         (400, 404, 409, 413, 415, 422),
+    ),
+    RouteRow("GET", "/v1/policies", "policies", "What is in force, what is held, what was refused."),
+    RouteRow("GET", "/v1/policies/revisions", "revisions", "All revisions, newest first."),
+    RouteRow("GET", "/v1/policies/revisions/{number}", "revision", "One revision and its texts.", errors=(404, 422)),
+    RouteRow("GET", "/v1/policies/standing", "standing", "The running tasks and what they have used."),
+    RouteRow(
+        "POST",
+        "/v1/policies/reload",
+        "reload_policies",
+        "Read the files now.",
+        body=_RELOAD,
+        errors=(400, 409, 413, 415, 422),
+    ),
+    RouteRow(
+        "POST",
+        "/v1/policies/revert",
+        "revert_policies",
+        "Put a kept revision in force and hold it.",
+        body=_REVERT,
+        errors=(400, 404, 409, 413, 415, 422),
     ),
     RouteRow(
         "GET",

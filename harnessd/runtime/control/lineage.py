@@ -1,0 +1,59 @@
+"""Lineage: does a caller descend from a tool of a task? Then it is the agent, whatever user it runs as.
+
+All tools run under the daemon, which is their subreaper: however often they fork, and whoever dies on the way, the
+daemon stays their ancestor. A process of an agent may read its own task and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_DEPTH_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Who is below the daemon. `task_of` names the task of a process tree, by the pids from the caller upwards."""
+
+    daemon: int
+    task_of: Callable[[Sequence[int]], str | None] = lambda _: None
+
+    def judge(self, pid: int) -> Descent | None:
+        """None for a caller from outside; else what he descends from. Who is gone already counts as inside.
+
+        A pid of 0 is a process outside of our PID namespace, where no child of ours can be.
+        """
+        if pid in (0, self.daemon):
+            return None
+        line = ancestors(pid)
+        if not line:
+            return Descent(None)
+        return Descent(self.task_of(line)) if self.daemon in line[1:] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """A caller that descends from a tool; of which task, if that is known."""
+
+    task: str | None
+
+    def may(self, method: str, path: str) -> bool:
+        """Only look, only at the own task."""
+        own = f"/v1/tasks/{self.task}"
+        return self.task is not None and method in ("GET", "HEAD") and (path == own or path.startswith(f"{own}/"))
+
+
+def ancestors(pid: int) -> list[int]:
+    """The pid and its parents, nearest first; empty if there is no such process (any more)."""
+    line: list[int] = []
+    while pid > 0 and len(line) < _DEPTH_MAX:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
+        except OSError:
+            return line
+        line.append(pid)
+        # The name in parentheses may hold anything, also blanks and parentheses (proc_pid_stat(5)).
+        pid = int(stat[stat.rindex(b")") + 2 :].split()[1])
+    return line
