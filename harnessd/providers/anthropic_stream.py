@@ -79,7 +79,7 @@ class AnthropicReader:
             raise ValueError("the answer is no message of the Messages API")  # noqa: TRY004 - the value is wrong
         self._head(body)
         self._end(body)
-        self._blocks = {index: dict(block) for index, block in enumerate(content) if isinstance(block, dict)}
+        self._blocks = {index: _typed(block) for index, block in enumerate(content)}
         self.whole = self.settled = True
 
     @property
@@ -137,10 +137,10 @@ class AnthropicReader:
         self._said = words(part(details, "explanation")) or words(part(details, "reason")) or self._said
 
     def _block_start(self, data: Mapping[str, Any]) -> str | None:
-        index, block = data.get("index"), data.get("content_block")
-        if not isinstance(index, int) or not isinstance(block, dict) or index in self._blocks:
+        index = data.get("index")
+        if not isinstance(index, int) or index in self._blocks:
             raise ValueError("a block of the answer starts without a place of its own")
-        self._blocks[index] = dict(block)
+        block = self._blocks[index] = _typed(data.get("content_block"))
         self._parts[index] = {}
         if block.get("type") == "tool_use":
             return "tool_use"
@@ -148,10 +148,7 @@ class AnthropicReader:
 
     def _delta(self, data: Mapping[str, Any]) -> str | None:
         index, delta = data.get("index"), data.get("delta")
-        if not isinstance(delta, dict):
-            return None
-        if words(delta.get("type")) == "citations_delta" and index in self._blocks:
-            self._blocks[index].setdefault("citations", []).append(delta.get("citation"))
+        if not isinstance(delta, dict) or not isinstance(index, int):
             return None
         field, _, word = _DELTAS.get(words(delta.get("type")), ("", "", ""))
         piece = words(delta.get(field))
@@ -209,3 +206,10 @@ class AnthropicReader:
         wire["name"] = words(wire.get("name"))
         wire["input"] = dict(sendable(arguments, raw))
         return ToolUseBlock(wire["id"], wire["name"], arguments, whole_text(raw) if arguments is None else None)
+
+
+def _typed(block: Any) -> dict[str, Any]:
+    """A block of our own to fill, if it is one: an object that says what it is."""
+    if not isinstance(block, dict) or not words(block.get("type")):
+        raise ValueError("a block of the answer does not say what it is")
+    return dict(block)

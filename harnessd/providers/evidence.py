@@ -135,7 +135,7 @@ class Witness:
         except ValueError:
             body = None
         said = read_error(body) if body is not None else Words(plain(text))
-        message = said.message or plain(text) or f"HTTP status {status} without a body"
+        message = (said.message if said.message.strip() else plain(text)) or f"HTTP status {status} without a body"
         if 300 <= status < 400:
             target = headers.get("location", "").partition("?")[0]
             message = f"HTTP status {status} redirects to {target!r}; redirects are not followed"
@@ -145,7 +145,7 @@ class Witness:
     def stream_error(self, status: int, headers: Mapping[str, str], body: Any) -> Failure:
         """An error told inside an answer whose status said that all is well."""
         said = read_error(body)
-        message = said.message or "the service told of an error without words"
+        message = said.message if said.message.strip() else "the service told of an error without words"
         failure = self._failure(message, said, ended="error", body=body, headers=headers)
         return replace(failure, status=status)
 
@@ -191,7 +191,7 @@ class Witness:
     ) -> Failure:
         headers = headers or {}
         # Redacted before it is cut: half a secret at the end of a message is a secret still.
-        safe = plain(self.redactor.text(whole_text(message)))
+        safe = plain(self.redactor.text(whole_text(message))) or "the service gave no readable words"
         shown = self._headers(headers)
         return Failure(
             source="model",

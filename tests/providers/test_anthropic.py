@@ -302,7 +302,9 @@ async def test_a_whole_call_at_the_length_limit_is_kept() -> None:
     assert replied(reply).message.tool_uses == (ToolUseBlock("toolu_X", "t", {"a": 1}),)
 
 
-@pytest.mark.parametrize("raw", ['{"path": ', "[1]", '"text"', '{"n": NaN}', "[" * 100_000, '{"a": 1} {"b": 2}'])
+@pytest.mark.parametrize(
+    "raw", ['{"path": ', "[1]", '"text"', '{"n": NaN}', '{"n": 1e999}', "[" * 100_000, '{"a": 1} {"b": 2}']
+)
 async def test_words_that_are_no_object_are_kept_as_words(raw: str) -> None:
     # P9: nothing is guessed, and what is sent back is legal
     async with talk(
