@@ -69,7 +69,17 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     if request.tools:
         tools = [{"name": tool.name, "description": tool.about, "input_schema": tool.schema} for tool in request.tools]
         body["tools"] = [*tools[:-1], tools[-1] | _BREAKPOINT]
+    elif names := _called(body["messages"]):
+        # A last turn without tools: the service refuses a history of calls without definitions of what was called.
+        body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+        body["tool_choice"] = {"type": "none"}
     return body
+
+
+def _called(messages: list[dict[str, Any]]) -> list[str]:
+    """Names of the tools that a history calls."""
+    blocks = (block for message in messages for block in message["content"])
+    return sorted({block["name"] for block in blocks if block.get("type") == "tool_use"})
 
 
 def _marked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,6 +16,9 @@ from harnessd.providers.wire import count, load, part, whole_text, words
 MESSAGE_MAX = 2000  # characters: Failure's own bound
 _DEPTH = 4  # relays that wrap an error into the message of their own
 _HEADERS_MAX = 64
+_BODY_DEPTH = 8
+_PARTS_MAX = 50  # of one map or list of a body
+_NAME_MAX = 200
 _HEADER_VALUE_MAX = 500
 _HIDDEN_HEADERS = re.compile(r"cookie|authori[sz]ation|api-?key|token$|secret", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -106,6 +109,19 @@ def plain(text: str) -> str:
         title = _TITLE.search(text[:20000])
         text = html.unescape(_TAG.sub(" ", title[2] if title else text[:20000]))
     return " ".join(_CONTROL.sub(" ", text[: MESSAGE_MAX * 4]).split())[:MESSAGE_MAX]
+
+
+def bounded(value: Any, depth: int = 0) -> Any:
+    """A JSON value that may be stored: servers that check their input like to echo all of it."""
+    if isinstance(value, str):
+        return whole_text(value[:MESSAGE_MAX])
+    if depth >= _BODY_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {name[:_NAME_MAX]: bounded(item, depth + 1) for name, item in list(value.items())[:_PARTS_MAX]}
+    if isinstance(value, list):
+        return [bounded(item, depth + 1) for item in value[:_PARTS_MAX]]
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +215,7 @@ class Witness:
             message=safe,
             code=self.redactor.text(said.code) if said.code else None,
             type=self.redactor.text(said.type) if said.type else None,
-            body=self.redactor.json(body),
+            body=bounded(self.redactor.json(body)),
             headers=shown,
             protocol=self.protocol,
             ended=ended,

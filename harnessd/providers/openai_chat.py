@@ -73,6 +73,7 @@ class _Speaker:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._model = endpoint.model
+        self._wants_thoughts = endpoint.is_at("deepseek.com")
         # Mistral takes ids of nine letters and digits only; OpenAI takes forty characters.
         self._shape, self._length = (_MISTRAL_ID, 9) if endpoint.is_at(*_MISTRAL) else (_ID, 40)
 
@@ -80,6 +81,9 @@ class _Speaker:
         """One of ours is several of theirs: each result of a call is a message of its own, before the words."""
         if message.role == "assistant":
             wire = self._assistant(message)
+            if self._wants_thoughts and wire.get("tool_calls"):
+                # DeepSeek refuses a call without its thoughts, also one that another model made without any.
+                wire = {"reasoning_content": "", **wire}
             return [wire] if wire.get("content") or wire.get("tool_calls") else []
         results: list[Mapping[str, Any]] = [
             {"role": "tool", "tool_call_id": self._id(block.tool_use_id), "content": whole_text(block.text)}

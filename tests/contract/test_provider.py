@@ -85,6 +85,10 @@ SCRIPTS: dict[str, Any] = {
             {"when": {"turn": 2}, "say": "Done."},
         ],
     },
+    "strict": {
+        "tools_for_history": True,
+        "turns": [{"when": {"first": True}, "call": CALL}, {"when": {"turn": 1}, "say": "In sum."}],
+    },
     "long": {"turns": [{"say": LONG}]},
     "twins": {"turns": [{"call": [CALL, CALL]}], "faults": {"plan": [{"request": {"min": 1}, "do": "duplicate_ids"}]}},
     "bad": {"turns": [{"call": CALL}], "faults": {"plan": [{"request": {"min": 1}, "do": "malformed_args"}]}},
@@ -183,6 +187,15 @@ async def test_a_history_of_the_other_protocol_is_legal_too(bench: Bench, servic
         second = await bench.call("worker", (*messages, first.message, results(first)))
         assert isinstance(second, ModelReply), second
         assert [call.arguments for call in second.message.tool_uses] == [{"command": "ls -l"}]
+
+
+async def test_a_last_turn_without_tools_is_legal(bench: Bench) -> None:
+    # R3.9
+    first = await bench.call("strict", (user("Work."),))
+    assert isinstance(first, ModelReply), first
+    last = await bench.call("strict", (user("Work."), first.message, results(first)), tools=())
+    assert isinstance(last, ModelReply), last
+    assert last.message.text == "In sum."
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))

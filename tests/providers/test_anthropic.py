@@ -214,6 +214,17 @@ async def test_a_blank_text_beside_a_call_is_neither_kept_nor_sent_back() -> Non
     assert [block["type"] for block in reply.message.wire["content"]] == ["tool_use"]
 
 
+async def test_a_last_turn_without_tools_still_names_what_was_called() -> None:
+    # R3.9
+    call = Message("assistant", (ToolUseBlock("t1", "g", {}), ToolUseBlock("t2", "f", {})))
+    result = Message("user", (ToolResultBlock("t1", "x"), ToolResultBlock("t2", "y")))
+    async with talk("anthropic", FINE) as conversation:
+        await conversation.call(replace(HELLO, messages=(*HELLO.messages, call, result), tools=()))
+        body = conversation.sent()
+    assert [tool["name"] for tool in body["tools"]] == ["f", "g"]
+    assert body["tool_choice"] == {"type": "none"}
+
+
 async def test_the_lower_output_limit_is_asked_for() -> None:
     async with talk("anthropic", FINE, max_output=500) as conversation:
         await conversation.call()

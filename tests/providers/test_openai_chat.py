@@ -325,6 +325,7 @@ def test_what_the_services_differ_in() -> None:
     assert "max_tokens" not in openai
     mistral = encoded("https://api.mistral.ai/v1", request)
     assert "stream_options" not in mistral
+    assert encoded("https://api.deepseek.com", request)["messages"][2]["reasoning_content"] == ""
     for body, length in ((openai, 40), (mistral, 9)):
         id_ = body["messages"][2]["tool_calls"][0]["id"]
         assert len(id_) == length
