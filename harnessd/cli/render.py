@@ -104,6 +104,11 @@ def terminal_width() -> int | None:
         return WIDTH
 
 
+def clear_screen() -> None:
+    """Begin anew at the top on a terminal; elsewhere an empty line."""
+    out("\x1b[H\x1b[2J" if sys.stdout.isatty() else "")
+
+
 def paint(text: str, colour: str) -> str:
     """The text in colour, on a terminal whose user did not ask for none (NO_COLOR, TERM=dumb)."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":

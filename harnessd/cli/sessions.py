@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from harnessd.cli import render
 from harnessd.cli.client import INTERRUPTED, NOT_FOUND, Client, Problem, task_path
 from harnessd.cli.options import connect, connection, json_option, task_argument
 
+# A longer tree is shown in short: of each run of nodes its ends, and the rest counted.
+_SHOWN_WHOLE = 60
+_ENDS_SHOWN = 2
 _RESULT_MARK = {True: "failed", False: "ok"}
 
 
@@ -61,10 +65,10 @@ def tree(ctx: click.Context, task: str, as_json: bool) -> int:
     render.out(f'{found["task"]}  {found["agent"]}  "{title}"   {branches}{pointer}, {found["cost_usd"]:.2f} USD')
     here = _ancestors(nodes, found["pointer"])
     lines = list(_branch(nodes, children, children.get(None, ()), here, ""))
-    render.out_lines(render.table([line[:4] for line in lines]))
+    render.out_lines(render.table(lines))
     if found["pointer"]:
         render.out(f"●  {found['pointer']}")
-    render.out(f"legend: ● = pointer, | = left behind; harnessctl show {found['task']} NODE")
+    render.out(f"legend: ● = pointer, │ = left behind; harnessctl show {found['task']} NODE")
     return 0
 
 
@@ -188,20 +192,39 @@ def _branch(
 ) -> Iterator[list[str]]:
     """Lines of the tree: a run of nodes goes straight down, each child of a fork is indented."""
     for top in tops:
-        run: str | None = top
+        run = _run_from(children, top)
         inner = f"{indent}  " if len(tops) > 1 else indent
-        first = True
-        while run is not None:
-            node = nodes[run]
-            mark = ("├ " if run in here else "│ ") if len(tops) > 1 and first else ""
-            left = "" if run in here else "left  "
-            name = f"{indent if first else inner}{mark}{run}"
-            when = time.strftime("%H:%M:%S", time.localtime(node["at"]))
-            yield [name, when, node["kind"], f"{left}{_node_words(node)}"]
-            below = children.get(run, ())
-            if len(below) > 1:
-                yield from _branch(nodes, children, below, here, inner)
-            run, first = (below[0] if len(below) == 1 else None), False
+        mark = ("├ " if top in here else "│ ") if len(tops) > 1 else ""
+        for number, cells in enumerate(_run_lines([nodes[name] for name in run], short=len(nodes) > _SHOWN_WHOLE)):
+            name, *rest, words = cells
+            left = "" if top in here else "left  "
+            yield [f"{inner if number else indent + mark}{name}", *rest, f"{left}{words}"]
+        yield from _branch(nodes, children, children.get(run[-1], ()), here, inner)
+
+
+def _run_from(children: Mapping[str | None, Sequence[str]], top: str) -> list[str]:
+    run = [top]
+    while len(below := children.get(run[-1], ())) == 1:
+        run.append(below[0])
+    return run
+
+
+def _run_lines(run: Sequence[Mapping[str, Any]], *, short: bool) -> Iterator[list[str]]:
+    """A line for each node; of a long tree the first and last of a run, and what lies between in one line."""
+    if not short or len(run) <= _ENDS_SHOWN * 2 + 1:
+        yield from map(_node_line, run)
+        return
+    yield from map(_node_line, run[:_ENDS_SHOWN])
+    between = run[_ENDS_SHOWN:-_ENDS_SHOWN]
+    tools = Counter(call["tool"] for node in between for call in node["calls"])
+    turns = sum(1 for node in between if node["kind"] == "assistant")
+    words = ", ".join(f"{tool} {number}" for tool, number in tools.most_common(6))
+    yield [f"{between[0]['node']}-{between[-1]['node']}", "", f"{turns} turns", words]
+    yield from map(_node_line, run[-_ENDS_SHOWN:])
+
+
+def _node_line(node: Mapping[str, Any]) -> list[str]:
+    return [node["node"], time.strftime("%H:%M:%S", time.localtime(node["at"])), node["kind"], _node_words(node)]
 
 
 def _node_words(node: Mapping[str, Any]) -> str:

@@ -87,11 +87,12 @@ def _sorting(order: str) -> Any:
 
 def _repeated(watch: bool, look: Any) -> int:
     while True:
+        if watch:
+            render.clear_screen()
         exit_code: int = look()
         if not watch:
             return exit_code
         time.sleep(2)
-        render.out()
 
 
 def _daemon(client: Client, ready: bool, strict: bool, as_json: bool) -> int:

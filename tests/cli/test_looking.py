@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import time
 
-from harnessd.domain.record import (
-    AskPerson,
-    ChangeTask,
-)
+from harnessd.domain.messages import Message, TextBlock
+from harnessd.domain.record import AppendNode, AskPerson, ChangeTask
+from harnessd.domain.session import Node, NodeKind, assistant_payload, user_payload
 from harnessd.domain.task import Verb
 from tests.cli.conftest import Ctl
 from tests.cli.situations import asking, stopped_by_the_service, two_lines, with_branches
@@ -104,6 +103,21 @@ def test_the_tree_shows_branches_and_the_pointer(server: ControlServer, ctl: Ctl
     assert "-> bash" in ctl("show", task, "n2").out
     assert "<- failed" in ctl("show", task, "n3").out
     assert json.loads(ctl("show", task, "n2", "--json").out)["payload"]["facts"] == {"served_by": "m"}
+
+
+def test_a_long_tree_is_counted(server: ControlServer, ctl: Ctl) -> None:
+    task = server.submit("Collect")
+    lease = server.run(task)
+    now = time.time()
+    nodes = [Node("n1", None, NodeKind.USER, user_payload("Collect"), now)]
+    for number in range(2, 101):
+        words = assistant_payload(Message("assistant", (TextBlock(f"step {number}"),)))
+        nodes.append(Node(f"n{number}", f"n{number - 1}", NodeKind.ASSISTANT, words, now))
+    server.record(lease, *(AppendNode(node) for node in nodes))
+    lines = ctl("tree", task).out.splitlines()
+    assert [line.split()[0] for line in lines[1:-2]] == ["n1", "n2", "n3-n98", "n99", "n100"]
+    assert "96 turns" in lines[3]
+    assert len(json.loads(ctl("tree", task, "--json").out)["nodes"]) == 100
 
 
 def test_logs_are_one_line_an_event(server: ControlServer, ctl: Ctl) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from itertools import product
 
 import pytest
@@ -56,6 +57,33 @@ def test_a_body_without_a_length_is_bounded_too(server: ControlServer) -> None:
         except OSError:
             pass  # it was refused before we were through
         assert raw.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_noise_on_the_socket_disturbs_nobody(server: ControlServer) -> None:
+    # S11
+    shapes = (
+        b"\x00" * 100,
+        b"\x16\x03\x01\x02\x00",
+        b"GET /v1/status\r\n\r\n",
+        b"GET /v1/status HTTP/9.9\r\nHost: harnessd\r\n\r\n",
+        b"GET /v1/tasks/%ff%00 HTTP/1.1\r\nHost: harnessd\r\n\r\n",
+        b"GET /v1/tasks?since=%ff&limit=1e999 HTTP/1.1\r\nHost: harnessd\r\n\r\n",
+        b"GET " + b"/x" * 100_000,
+        b"POST /v1/tasks HTTP/1.1\r\nHost: harnessd\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/tasks HTTP/1.1\r\nHost: harnessd\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{",
+        b"POST /v1/tasks HTTP/1.1\r\nHost: harnessd\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: harnessd\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+    )
+    with ExitStack() as opened:
+        for shape in shapes:
+            raw = opened.enter_context(socket.socket(socket.AF_UNIX))
+            raw.settimeout(10)
+            raw.connect(str(server.socket))
+            with suppress(OSError):
+                raw.sendall(shape)
+        # While they all hang there, and after they are gone.
+        assert ask(server, "GET", "/v1/status")[0] == 200
+    assert ask(server, "GET", "/v1/status")[0] == 200
 
 
 # --- who calls --------------------------------------------------------------------------------------------------------

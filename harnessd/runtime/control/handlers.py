@@ -207,11 +207,15 @@ class Handlers(PolicyHandlers):
         limits = effective.get("limits", {})
         return {
             "model": effective.get("model", task.draft.model),
-            "budgets": show.show_budgets(task.counters, limits),
+            "budgets": show.show_budgets(task, limits, self._clock.now(), self._silence(task)),
             "policies": effective.get("policies", {}),
             "revision": effective.get("revision", 0),
             "pinned": task.draft.pinned_revision is not None,
         }
+
+    def _silence(self, task: Task) -> float | None:
+        progress = self._live.progress(task.id) if task.state is TaskState.RUNNING else None
+        return progress.get("life_s") if progress else None
 
     def _under(self, task: Task, policies: Mapping[str, str]) -> bool:
         names: Mapping[str, Any] = self._live.effective(task.draft, task.id).get("policies", {})

@@ -67,11 +67,16 @@ def show_task(task: Task) -> dict[str, Any]:
     }
 
 
-def show_budgets(counters: Counters, limits: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each budget that has a limit or was used: used, limit, left, and the levels already warned of."""
+def show_budgets(task: Task, limits: Mapping[str, Any], now: float, life_s: float | None) -> list[dict[str, Any]]:
+    """Each budget that has a limit or was used: used, limit, left, and the levels already warned of.
+
+    `life_s` is how long the running call has given no sign of life.
+    """
+    counters = task.counters
+    by_clock = {"age": (task.ended_at or now) - task.submitted_at, "silence": life_s}
     rows = []
     for name in (*_USED, *(name for name in limits if name not in _USED)):
-        used = getattr(counters, _USED[name]) if name in _USED else None
+        used = getattr(counters, _USED[name]) if name in _USED else by_clock.get(name)
         limit = limits.get(name)
         if limit is None and not used:
             continue
