@@ -121,5 +121,5 @@ async def test_the_kit_starts_and_ends_a_process_of_its_own() -> None:
 
 
 async def test_a_bad_count_is_refused_at_load(service: SimulatedService) -> None:
-    with pytest.raises(AssertionError, match="turns.0..when.turn: 'two' is no count"):
+    with pytest.raises(AssertionError, match=r"turns\[0\]\.when\.turn: 'two' is no count"):
         await service.control(scripts={"models": {"m": {"turns": [{"when": {"turn": "two"}, "say": "x"}]}}})

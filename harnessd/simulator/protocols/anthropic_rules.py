@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harnessd.simulator.protocols.anthropic_media import check_media
 from harnessd.simulator.protocols.anthropic_transcript import shown
-from harnessd.simulator.protocols.wire import Limits, is_text, refuse
+from harnessd.simulator.protocols.wire import Limits, fits_pattern, is_text, refuse
 from harnessd.simulator.transcript import Transcript
 
 TOP_KEYS = frozenset(
@@ -207,9 +206,9 @@ def check_text(where: str, block: Block) -> None:
 
 def check_use(where: str, block: Block) -> None:
     """A tool call's own fields."""
-    if not re.fullmatch(r"[a-zA-Z0-9_-]+", str(block.get("id", ""))):
+    if not fits_pattern(r"[a-zA-Z0-9_-]+", block.get("id", "")):
         raise refuse(f"{where}.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
-    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,200}", str(block.get("name", ""))):
+    if not fits_pattern(r"[a-zA-Z0-9_-]{1,200}", block.get("name", "")):
         raise refuse(f"{where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,200}}$'")
     if not isinstance(block.get("input"), Mapping):
         raise refuse(f"{where}.input: Input should be a valid dictionary")
@@ -270,7 +269,7 @@ def check_tool(where: str, tool: Any) -> None:
     """One tool's definition."""
     if not isinstance(tool, Mapping):
         raise refuse(f"{where}: Input should be a valid dictionary")
-    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", str(tool.get("name", ""))):
+    if not fits_pattern(r"[a-zA-Z0-9_-]{1,128}", tool.get("name", "")):
         raise refuse(f"{where}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
     for key in tool:
         if key not in ("name", "description", "input_schema", "cache_control", "type", "strict"):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harnessd.simulator.protocols.chat_transcript import arguments_of, shown, text_of, wanted_tokens
-from harnessd.simulator.protocols.wire import Limits, refuse
+from harnessd.simulator.protocols.wire import Limits, fits_pattern, refuse
 from harnessd.simulator.transcript import Transcript
 
 TOP_KEYS = frozenset(
@@ -211,12 +210,12 @@ def check_call(where: str, call: Any, limits: Limits) -> None:
             code="string_above_max_length",
             param=f"{where}.id",
         )
-    if limits.dialect == "mistral" and not re.fullmatch(r"[A-Za-z0-9]{9}", identity):
+    if limits.dialect == "mistral" and not fits_pattern(r"[A-Za-z0-9]{9}", identity):
         raise refuse(
             f"Tool call id was {identity} but must be a-z, A-Z, 0-9, with a length of 9.",
             code="invalid_request_invalid_tool_call_id",
         )
-    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", str(function.get("name", ""))):
+    if not fits_pattern(r"[a-zA-Z0-9_-]{1,64}", function.get("name", "")):
         raise refuse(
             f"Invalid '{where}.function.name': string does not match pattern. "
             "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.",
@@ -255,8 +254,8 @@ def check_tools(body: Mapping[str, Any]) -> None:
 
 def check_function(n: int, function: Mapping[str, Any]) -> None:
     """One tool's definition."""
-    name = str(function.get("name", ""))
-    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
+    name = function.get("name")
+    if not fits_pattern(r"[a-zA-Z0-9_-]{1,64}", name):
         raise refuse(
             f"Invalid 'tools[{n}].function.name': string does not match pattern. "
             "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.",

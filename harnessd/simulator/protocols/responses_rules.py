@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harnessd.simulator.protocols.chat_rules import empty_array, wrong_type
 from harnessd.simulator.protocols.chat_transcript import FAILED, arguments_of
-from harnessd.simulator.protocols.wire import Limits, refuse
+from harnessd.simulator.protocols.wire import Limits, fits_pattern, refuse
 from harnessd.simulator.transcript import Call, Result, Shown, Transcript, digest_of, segment_of
 
 TOP_KEYS = frozenset(
@@ -184,7 +183,7 @@ def check_call(where: str, item: Item) -> None:
             code="string_above_max_length",
             param=f"{where}.call_id",
         )
-    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", item["name"]):
+    if not fits_pattern(r"[a-zA-Z0-9_-]{1,128}", item["name"]):
         raise refuse(
             f"Invalid '{where}.name': string does not match pattern. "
             "Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.",
@@ -211,10 +210,13 @@ def check_output(where: str, item: Item) -> None:
 
 def check_tools(body: Mapping[str, Any]) -> None:
     """Names and schemas of the functions offered; this service takes an empty list."""
-    for n, tool in enumerate(body.get("tools") or []):
+    tools = body.get("tools") or []
+    if not isinstance(tools, list):
+        raise wrong_type("tools", "an array of objects", tools)
+    for n, tool in enumerate(tools):
         if not isinstance(tool, Mapping) or tool.get("type") != "function":
             raise missing(f"tools[{n}].type")
-        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", str(tool.get("name", ""))):
+        if not fits_pattern(r"[a-zA-Z0-9_-]{1,128}", tool.get("name", "")):
             raise missing(f"tools[{n}].name")
         schema = tool.get("parameters") or {"type": "object"}
         if not isinstance(schema, Mapping) or schema.get("type") != "object":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -111,3 +112,8 @@ def sse(data: Mapping[str, Any] | str, event: str | None = None) -> bytes:
 def is_text(value: Any) -> bool:
     """A text with something to read in it."""
     return isinstance(value, str) and bool(value.strip())
+
+
+def fits_pattern(pattern: str, value: Any) -> bool:
+    """A text that is the pattern altogether."""
+    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
