@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,6 +90,20 @@ class FakeDaemon:
             },
             "revision": 7,
         }
+
+    def policies(self) -> Mapping[str, Any]:
+        return {"revision": 7, "hash": "0" * 64, "since": self.started_at, "source": "files", "hold": False}
+
+    async def reload_policies(self, *, by: str, note: str, yes: bool, expect: str) -> Mapping[str, Any] | Refused:
+        return {"result": "unchanged", "revision": 7, "sentence": "Nothing changed.", "problems": [], "stops": []}
+
+    async def revert_policies(self, number: int, *, by: str, note: str) -> Mapping[str, Any] | Refused:
+        if number != 7:
+            return Refused("not_found", f"There is no revision r{number}.")
+        return {"result": "in_force", "revision": 7, "sentence": "r7 is in force.", "problems": [], "stops": []}
+
+    def standing(self) -> Sequence[Mapping[str, Any]]:
+        return ()
 
 
 @dataclass

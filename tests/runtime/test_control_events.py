@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import jsonschema_rs
 import pytest
 
 from harnessd.domain.record import ChangeTask, RecordEvent
+from harnessd.domain.revision import RevisionDraft, RevisionState
 from harnessd.domain.task import Verb
 from tests.control_api import Unix, ask, draft, frames, talk
 from tests.control_server import ControlServer, control_server
@@ -78,8 +80,11 @@ def test_the_openapi_document_is_what_the_routes_do(server: ControlServer) -> No
     assert status == 200
     task = server.submit()
     talk(server, task)
-    places = {"task": task, "node": "n1", "verb": "send", "question": "q1"}
-    bodies = {"submit": draft(server), "verb": {"text": "hello"}, "answer": {"choice": "done"}}
+    kept = RevisionDraft("0" * 64, RevisionState.IN_FORCE, "files", "retry.yaml", "0.1.0", content={"files": {}})
+    number = server.do(server.store.add_revision(kept, time.time()))
+    places = {"task": task, "node": "n1", "verb": "send", "question": "q1", "number": number}
+    bodies: dict[str, Any] = {"submit": draft(server), "verb": {"text": "hello"}, "answer": {"choice": "done"}}
+    bodies |= {"reload_policies": {}, "revert_policies": {"revision": 7}}
     asked = 0
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
