@@ -109,7 +109,7 @@ def test_the_bodies_are_legal_before_they_are_spoilt(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", BODIES)
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_rules_answer_anything(path: str, data: st.DataObject) -> None:
     body = copy.deepcopy(BODIES[path])
