@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,6 +91,10 @@ def identify(pid: int) -> Identity | None:
     return Identity(pid, int(stat[19]), _boot_id()) if stat else None
 
 
+def _identities(pids: Iterable[int]) -> list[Identity]:
+    return [identity for pid in pids if (identity := identify(pid))]
+
+
 def _boot_id() -> str:
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -117,6 +122,7 @@ class Running:
         self._token = token
         self._heard = b""
         self._words: set[str] = set()
+        self._seen: list[Identity] = []
         self._closing: asyncio.Task[None] | None = None
         control.setblocking(False)
         loop.add_reader(control.fileno(), self._listen)
@@ -153,6 +159,8 @@ class Running:
     async def _kill(self) -> bool:
         if self.gone.done():
             return self.gone.result()
+        # Should the supervisor be struck down in the middle, its dead come to us without a name.
+        self._seen = _identities(self.pids)
         with contextlib.suppress(OSError):
             self._control.send(b"kill\n")
         if not _is_stopped(self._process.pid):
@@ -163,16 +171,14 @@ class Running:
         clean = await asyncio.to_thread(self._kill_by_hand)
         if not self.ended.done():
             self.ended.set_result(self._how_ended(-signal.SIGKILL, lost=True))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(COLLECT_S):
-                return await asyncio.shield(self.gone) and clean
-        return False
+        await asyncio.wait({self.gone}, timeout=COLLECT_S)
+        return clean
 
     def _kill_by_hand(self) -> bool:
         deadline = time.monotonic() + KILL_S - SUPERVISOR_S - 2 * COLLECT_S
         below = functools.partial(supervisor.descendants, self._process.pid)
         clean = _kill_until(below, deadline)
-        dead = [identity for pid in below() if (identity := identify(pid))]
+        dead = _identities(below())
         self._process.kill()
         _collect(dead)
         return clean
@@ -195,8 +201,9 @@ class Running:
 
     def _take(self, word: str, number: str = "0") -> None:
         match word:
-            case "started":
+            case "forked":
                 self.main = identify(int(number))
+            case "started":
                 self.started.set_result(0)
             case "failed":
                 self.started.set_result(int(number))
@@ -216,6 +223,8 @@ class Running:
             await asyncio.sleep(0.002)
             status = self._process.poll()
         clean = status == 0 or await asyncio.to_thread(self._kill_orphans)
+        if _uncollected:
+            await asyncio.to_thread(_collect)
         if not self.started.done():
             self.started.set_result(0)
         if not self.ended.done():
@@ -226,9 +235,9 @@ class Running:
     def _kill_orphans(self) -> bool:
         clean = _kill_until(lambda: _marked(self._token), time.monotonic() + SUPERVISOR_S)
         # What died with the supervisor, the command first of all, was handed to us dead: the marker cannot be read.
-        ours = [identity for pid in supervisor.children(os.getpid()) if (identity := identify(pid))]
         main = self.main.pid if self.main else 0
-        _collect([orphan for orphan in ours if orphan.pid == main or _session(orphan.pid) == main])
+        ours = [pid for pid in supervisor.children(os.getpid()) if main in (pid, _session(pid))]
+        _collect([*self._seen, *_identities(ours)])
         return clean
 
 
@@ -292,31 +301,43 @@ def _read(path: str) -> str:
     return ""
 
 
+# Of all commands, since children are the process's: killed, and not yet known to be reaped.
+_uncollected: set[Identity] = set()
+_collecting = threading.Lock()
+
+
 def _kill_until(find: Callable[[], list[int]], deadline: float) -> bool:
-    """SIGKILL what `find` shows until it shows nothing: a tree that forks may need several looks."""
-    killed: set[Identity] = set()
-    while alive := [identity for pid in find() if not _is_zombie(pid) and (identity := identify(pid))]:
+    """SIGKILL what `find` shows until it shows nothing: a tree that forks may need several looks.
+
+    Then nothing is left that could fork. What was killed still is to be reaped, by us if it came to us.
+    """
+    while alive := _identities(pid for pid in find() if not _is_zombie(pid)):
         for identity in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(identity.pid, signal.SIGKILL)
-        killed.update(alive)
+        with _collecting:
+            _uncollected.update(alive)
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)
-    _collect(killed)
     return True
 
 
-def _collect(dead: Iterable[Identity]) -> None:
-    """Reap those that come to us as orphans. A dead one is its parent's until that is gone, too: so for a while."""
-    waiting = set(dead)
+def _collect(dead: Iterable[Identity] = ()) -> None:
+    """Reap those that come to us as orphans. A dead one is its parent's until that is gone, too: so for a while.
+
+    What cannot be had yet is looked at again with the next command's end.
+    """
     deadline = time.monotonic() + COLLECT_S
-    while waiting and time.monotonic() < deadline:
-        for identity in [identity for identity in waiting if identity.alive]:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(identity.pid, os.WNOHANG)
-        waiting = {identity for identity in waiting if identity.alive}
-        time.sleep(0.002 if waiting else 0)
+    with _collecting:
+        _uncollected.update(dead)
+    while _uncollected and time.monotonic() < deadline:
+        with _collecting:
+            for identity in [identity for identity in _uncollected if identity.alive]:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(identity.pid, os.WNOHANG)
+            _uncollected.difference_update([identity for identity in _uncollected if not identity.alive])
+        time.sleep(0.002 if _uncollected else 0)
 
 
 def _is_zombie(pid: int) -> bool:

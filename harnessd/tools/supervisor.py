@@ -11,8 +11,8 @@ control socket ends, however the daemon died). It waits for exits, never for the
 comes through a pipe and goes to the output file here, because a file handed to a command directly is emptied by the
 first `echo ... > /dev/stderr` (that opens the file anew, with O_TRUNC).
 
-Words to the daemon, one a line: `started PID`, `failed ERRNO`, `exited CODE` (negative: the signal), `flooded`,
-`full` (the disk took not all), `empty`. Word from the daemon: `kill`.
+Words to the daemon, one a line: `forked PID`, `started`, `failed ERRNO`, `exited CODE` (negative: the signal),
+`flooded`, `full` (the disk took not all), `empty`. Word from the daemon: `kill`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Supervisor:
         if error:
             self._say(f"failed {error}")
             return 0
-        self._say(f"started {self.main}")
+        self._say("started")
         try:
             self._watch(wake)
         except BaseException:
@@ -166,17 +166,23 @@ class Supervisor:
     def _start(self, argv: list[str], sink: int) -> int:
         """Fork and execute; 0, or the error number of the exec."""
         answer, told = os.pipe2(os.O_CLOEXEC)
+        gate, opened = os.pipe2(os.O_CLOEXEC)
         try:
             self.main = os.fork()
         except OSError as refusal:
             return refusal.errno or errno.EAGAIN
         if self.main == 0:
             try:
+                os.close(opened)
+                os.read(gate, 1)
                 _become(argv, sink)
             except OSError as refusal:
                 os.write(told, str(refusal.errno).encode())
             finally:
                 os._exit(127)
+        # The daemon knows the command's pid before its first instruction, which may be to kill us.
+        self._say(f"forked {self.main}")
+        os.close(opened)
         os.close(told)
         with os.fdopen(answer, "rb") as reader:
             error = int(reader.read() or 0)

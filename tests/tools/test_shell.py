@@ -190,17 +190,23 @@ async def test_cancelling_ends_everything_before_it_goes_on(
     assert partial_output(context) == "so far\n"
 
 
-async def test_a_cancellation_that_comes_together_with_the_start_is_not_lost(bench: Bench, needle: str) -> None:
-    for turns in range(40):
-        calling = asyncio.create_task(bench.call("bash", command=f"sleep {needle}"))
-        while not bench.jobs.signs_of_life("t1"):
-            await asyncio.sleep(0)
-        # The loop sleeps here until the word `started` has come, and then hears of it and of the cancel at once.
-        time.sleep(0.1 if turns % 4 == 0 else 0.02)
-        asyncio.get_running_loop().call_soon(calling.cancel)
-        async with asyncio.timeout(3):
-            await asyncio.wait({calling})
-        assert calling.cancelled()
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_cancellation_that_comes_together_with_the_start_is_not_lost(
+    bench: Bench, needle: str, steps: int
+) -> None:
+    context = bench.context()
+    calling = asyncio.create_task(bench.call("bash", context, command=f"echo; exec sleep {needle}"))
+    while not bench.jobs.signs_of_life("t1"):
+        await asyncio.sleep(0)
+    # The loop is held until the word `started` lies in its socket; it hears of it, and some steps later of the cancel.
+    while not partial_output(context):
+        time.sleep(0.01)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    calling.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait({calling})
+    assert calling.cancelled()
 
 
 async def test_cancelling_twice_does_not_leave_the_kill_half_done(
