@@ -189,6 +189,7 @@ class _Daemon:
             warnings=self.read.warnings,
         )
         self.keeper = keeper
+        reloader = self._reloader(start, keeper)
         facade = Facade(
             pool,
             self.clock,
@@ -197,11 +198,12 @@ class _Daemon:
                 draft, task, lambda agent: self.catalog.agents[agent].model
             ),
             facts=self._facts,
+            keeper=keeper,
+            reload=lambda hear, yes: reloader.reload("reload", yes=yes, tell=hear),
         )
         path = Path(self.settings.socket.path or daemon_socket_path(os.environ, os.geteuid()))
         listener = listen(path, for_group=os.geteuid() == 0 and self.settings.socket.path is None)
         await store.release_all(self.clock.now())
-        reloader = self._reloader(start, keeper)
 
         async def close() -> None:
             await jobs.aclose()

@@ -119,11 +119,7 @@ def _show_daemon(found: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]
     up = f", up {render.duration(now - found['started_at'])}" if found.get("started_at") else ""
     head = render.one_line(f"harnessd {found.get('version', '?')}{node}, {mood}{up}")
     render.out(f"{render.pad(head, 60)}  {render.full_time(now)}")
-    policies = found.get("policies") or {}
-    note = f'; note "{policies["note"]}"' if policies.get("note") else ""
-    source = f" ({policies['source']}{note})" if policies.get("source") else ""
-    since = f" since {render.clock_time(policies['since'], now)}" if policies.get("since") else ""
-    render.out(render.one_line(f"policies   r{policies.get('revision', '?')} in force{since}{source}"))
+    _show_policies_in_force(found.get("policies") or {}, now)
     tasks = found["tasks"]
     workers = f" of {found['workers']}" if found.get("workers") else ""
     parts = [f"{_STATE_WORDS.get(name, name)} {tasks.get(name, 0)}" for name in _STATES if tasks.get(name)]
@@ -138,6 +134,29 @@ def _show_daemon(found: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]
         _show_rows("WARNING SINCE WHAT", warnings, ("what", "since", "sentence"), now)
     _show_running(found["running_tasks"], tasks.get("running", 0), now)
     _show_next(found)
+
+
+def _show_policies_in_force(policies: Mapping[str, Any], now: float) -> None:
+    note = f'; note "{policies["note"]}"' if policies.get("note") else ""
+    source = f" ({policies['source']}{note})" if policies.get("source") else ""
+    since = f" since {render.clock_time(policies['since'], now)}" if policies.get("since") else ""
+    hold = ", HELD by a revert" if policies.get("hold") else ""
+    render.out(render.one_line(f"policies   r{policies.get('revision', '?')} in force{since}{source}{hold}"))
+    indent = " " * 11
+    if refused := policies.get("refused"):
+        many = f"{refused['count']} problem{'s' if refused['count'] != 1 else ''}"
+        at = render.clock_time(refused["at"], now)
+        first = render.one_line(refused["problems"][0])
+        render.out(f"         ! r{refused['revision']} refused at {at}: {many}, first {first}")
+        render.out(f"{indent}harnessctl policy check")
+    if held := policies.get("held"):
+        name = f"r{held['revision']}" if held.get("revision") else "the files"
+        render.out(render.one_line(f"         ! {name} waits: {held['why']}"))
+        render.out(
+            f"{indent}harnessctl policy diff files · harnessctl policy reload{'' if policies.get('hold') else ' --yes'}"
+        )
+    for key in policies.get("restart_needed") or []:
+        render.out(render.one_line(f"         ! {key} changed in harness.yaml: it needs a restart"))
 
 
 def _show_rows(head: str, rows: Sequence[Mapping[str, Any]], keys: Sequence[str], now: float) -> None:

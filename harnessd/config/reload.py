@@ -120,10 +120,15 @@ class Reloader:
         """Look at the files soon (from the loop)."""
         self._hinted.set()
 
-    async def reload(self, trigger: str, *, yes: bool = False) -> Outcome:
-        """Look at the files now, as SIGHUP and `policy reload` do. `yes`: an empty folder means the defaults."""
+    async def reload(
+        self, trigger: str, *, yes: bool = False, tell: Callable[[Outcome], Awaitable[Any]] | None = None
+    ) -> Outcome:
+        """Look at the files now, as SIGHUP and `policy reload` do. `yes`: an empty folder means the defaults.
+
+        `tell` hears of this outcome instead of the usual listener.
+        """
         outcome = await self._judge(trigger, yes=yes, again=True)
-        await self.tell(outcome)
+        await (tell or self.tell)(outcome)
         return outcome
 
     # --- hints --------------------------------------------------------------------------------------------------------

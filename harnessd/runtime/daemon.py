@@ -8,16 +8,19 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harnessd.config.reload import Outcome
 from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Clock, Refused, Store
 from harnessd.domain.task import TaskDraft
 from harnessd.engine.protocol import StepDown
 from harnessd.runtime import telemetry
 from harnessd.runtime.control.live import Told
+from harnessd.runtime.in_force import Standing
+from harnessd.runtime.policy_keeper import Keeper, Result
 from harnessd.runtime.runner import Runner
 from harnessd.runtime.systemd import ServiceManager
 from harnessd.runtime.worker import Pool
@@ -46,6 +49,8 @@ class Facade:
     draft: Callable[[Mapping[str, Any]], TaskDraft | Refused]
     in_force: Callable[[TaskDraft, str | None], Mapping[str, Any]]
     facts: Callable[[], Mapping[str, Any]]
+    keeper: Keeper
+    reload: Callable[[Callable[[Outcome], Awaitable[Any]], bool], Awaitable[Any]]  # (who hears of it, yes)
     _errands: set[asyncio.Task[None]] = field(default_factory=set)
 
     def wake(self) -> None:
@@ -78,10 +83,45 @@ class Facade:
     def effective(self, draft: TaskDraft, task: str | None) -> Mapping[str, Any]:
         return self.in_force(draft, task)
 
+    def policies(self) -> Mapping[str, Any]:
+        return self.keeper.facts()
+
+    async def reload_policies(self, *, by: str, note: str, yes: bool, expect: str) -> Mapping[str, Any] | Refused:
+        results: list[Result] = []
+
+        async def hear(outcome: Outcome) -> None:
+            results.append(await self.keeper.take(outcome, by=by, note=note, yes=yes, expect=expect))
+
+        await self.reload(hear, yes)
+        return results[-1].json() | {"facts": self.keeper.facts()}
+
+    async def revert_policies(self, number: int, *, by: str, note: str) -> Mapping[str, Any] | Refused:
+        done = await self.keeper.revert(number, by=by, note=note)
+        return done if isinstance(done, Refused) else done.json()
+
+    def standing(self) -> Sequence[Mapping[str, Any]]:
+        return [_standing(one, self.clock.now()) for one in self.pool.standing()]
+
     def _errand(self, work: Any) -> None:
         errand = asyncio.ensure_future(work)
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
+
+
+def _standing(one: Standing, now: float) -> dict[str, Any]:
+    draft = one.task.draft
+    return {
+        "task": one.task.id,
+        "agent": draft.agent,
+        "workspace": draft.workspace,
+        "labels": dict(draft.labels),
+        "priority": draft.priority,
+        "policies": dict(draft.policies),
+        "budget": dict(draft.budget),
+        "pinned_revision": draft.pinned_revision,
+        "used": one.counters.used(max(0.0, now - one.task.submitted_at)),
+        "warned": list(one.counters.warned),
+    }
 
 
 def _progress(runner: Runner, clock: Clock) -> dict[str, Any]:

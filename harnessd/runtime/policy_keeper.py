@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from harnessd import __version__
@@ -180,7 +180,8 @@ class Keeper:
     async def _unchanged(self, outcome: Unchanged, by: str, note: str, yes: bool, expect: str) -> Result:
         self.refused = None
         if self.waiting is not None and outcome.trigger == _BY_HAND:
-            return await self._consider(self.waiting.candidate, by, note, yes, expect)
+            by_hand = replace(self.waiting.candidate, trigger=_BY_HAND)
+            return await self._consider(by_hand, by, note, yes, expect)
         number = self.in_force.policies.revision
         if outcome.trigger == _BY_HAND and self.hold:
             # The files say what is in force: there is nothing left to hold against.

@@ -114,6 +114,9 @@ def test_readme(checkout: Path) -> None:
 
 def test_tutorial(checkout: Path) -> None:
     fix_test = yaml.safe_load((SCRIPTS / "fix-test.yaml").read_text(encoding="utf-8"))["models"]["fix-test"]
+    # No model answers at once. The page kills the daemon a second after the submit, and must meet it at work.
+    for turn in fix_test["turns"]:
+        turn["delay"] = "300ms"
     shown = run_page(REPO / "docs" / "tutorial.md", checkout, fix_test)
     # What the page tells its reader to look for.
     assert "exit status 3" in shown
