@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from select import select
 from typing import Any
 
 from harnessd.runtime.socket_path import find_socket, too_long
@@ -90,6 +91,11 @@ class _Wire:
             return int(first[1]), self._chunks()
         return int(first[1]), self._rest(int(headers.get(b"content-length", b"-1")))
 
+    @property
+    def ended(self) -> bool:
+        """An idle connection that can be read has nothing to say but its end."""
+        return bool(select([self._socket], [], [], 0)[0])
+
     def close(self) -> None:
         """Close."""
         self._file.close()
@@ -170,15 +176,14 @@ class Client:
         text = None if body is None else _SURROGATE.sub("\ufffd", json.dumps(body, ensure_ascii=False))
         payload = None if text is None else text.encode()
         kept, self._kept = self._kept, None
-        if kept is not None:
-            try:
-                return self._exchange(kept, method, path, payload)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # it was closed while it was idle; nothing of this request was read
+        if kept is not None and kept.ended:
+            kept.close()
+            kept = None
         try:
-            return self._exchange(self._connect(), method, path, payload)
+            return self._exchange(kept or self._connect(), method, path, payload)
         except (OSError, ValueError) as fault:
-            raise self._gone(fault) from None
+            # Never sent again: whether it was done cannot be known.
+            raise self._gone(fault, asked=payload is not None) from None
 
     def _exchange(self, wire: _Wire, method: str, path: str, payload: bytes | None) -> dict[str, Any]:
         try:
@@ -212,12 +217,13 @@ class Client:
         message = f"harnessd does not answer on {self.place}: {why}."
         return Problem(UNREACHABLE, message, "Start it: systemctl start harnessd   (or: harnessd run)")
 
-    def _gone(self, fault: BaseException | None) -> Problem:
+    def _gone(self, fault: BaseException, *, asked: bool = False) -> Problem:
         if isinstance(fault, TimeoutError):
             message = f"harnessd on {self.place} did not answer within {ANSWER_TIMEOUT_S:.0f}s."
             return Problem(UNREACHABLE, message, "Look at its log: journalctl -u harnessd")
         message = f"harnessd on {self.place} closed the connection before it answered."
-        return Problem(UNREACHABLE, message, "See whether it runs: harnessctl status")
+        again = "Look first: harnessctl list. A submit with --key may be repeated."
+        return Problem(UNREACHABLE, message, again if asked else "See whether it runs: harnessctl status")
 
 
 def task_path(task: str, *rest: str) -> str:
@@ -249,6 +255,8 @@ def _judge(status: int, raw: bytes) -> dict[str, Any]:
     if status < 400 and isinstance(document, dict):
         return document
     error = document.get("error") if isinstance(document, dict) else None
+    if status == 503:
+        raise Problem(UNREACHABLE, "harnessd has too many connections open.", "Try again in a moment.")
     if not isinstance(error, dict):
         hint = "Is something else listening on its socket?"
         raise Problem(UNREACHABLE, f"The answer (HTTP {status}) is not harnessd's.", hint)

@@ -25,6 +25,7 @@ from harnessd.cli.options import (
 
 _RECONNECT_S = 30.0
 _POLL_S = 0.2
+_LOOK_AT = {"waiting": "harnessctl inbox", "stopped": "harnessctl list --state stopped"}
 
 
 @click.command()
@@ -175,6 +176,10 @@ def _watch_many(client: Client, tasks: list[str], as_json: bool, *, quiet: bool,
     elif not quiet:
         spent = sum(row["cost_usd"] for row in rows)
         render.out(f"{_summary(rows)}  {render.duration(time.monotonic() - began)}, {spent:.2f} USD")
+        states = {row["state"] for row in rows}
+        steps = [step for state, step in _LOOK_AT.items() if state in states]
+        if steps:
+            render.out(" · ".join(steps))
     results = {result_of(row) for row in rows}
     return FAILED if FAILED in results else max(results, default=DONE)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from harnessd.cli.client import Client
 from harnessd.cli.render import width
 from harnessd.domain.record import ChangeTask
 from harnessd.domain.task import Verb
@@ -243,6 +244,43 @@ def test_a_wait_survives_the_daemons_restart(server: ControlServer) -> None:
     out, _ = client.communicate(timeout=20)
     assert client.returncode == 0
     assert "Done." in out
+
+
+def test_a_request_is_never_sent_twice(tmp_path: Path) -> None:
+    # The daemon dies with the request in hand: what became of it is not known, and not guessed.
+    asked: list[bytes] = []
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as dying, contextlib.chdir(tmp_path):
+        dying.bind("api.sock")
+        dying.listen()
+
+        def take() -> None:
+            for _ in range(2):
+                with contextlib.suppress(OSError):
+                    connection, _ = dying.accept()
+                    with connection:
+                        asked.append(connection.recv(65536))
+
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        done = harnessctl("submit", "pay the bill", socket=tmp_path / "api.sock", cwd=tmp_path)
+        dying.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    assert done.code == 3
+    assert "--key" in done.err
+    assert len(asked) == 1
+
+
+def test_a_kept_connection_that_was_closed_is_replaced(server: ControlServer) -> None:
+    client = Client(str(server.socket))
+    with contextlib.closing(client):
+        task = client.post("/v1/tasks", {"prompt": "x", "workspace": str(server.workspace)})["task"]
+        server.restart()
+        until = time.monotonic() + 10
+        while server.socket.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        while not server.socket.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert client.post(f"/v1/tasks/{task}/cancel", {})["state"] == "stopped"
 
 
 # --- a terminal -------------------------------------------------------------------------------------------------------
