@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 MASK = "[redacted]"
@@ -28,7 +27,7 @@ def secrets_of_url(url: str) -> tuple[str, ...]:
 
 
 class Redactor:
-    """Takes given secrets, in plain and URL-quoted form, and anything shaped like a key out of texts and JSON."""
+    """Takes given secrets, in plain and URL-quoted form, and anything shaped like a key out of texts."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = {secret for secret in secrets if len(secret) >= _SHORTEST}
@@ -41,13 +40,3 @@ class Redactor:
         for form in self._forms:
             words = words.replace(form, MASK)
         return _KEY_SHAPES.sub(MASK, words)
-
-    def json(self, value: Any) -> Any:
-        """A JSON value whose texts and names hold no secret."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            return {self.text(str(name)): self.json(part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [self.json(part) for part in value]
-        return value

@@ -8,7 +8,18 @@ from typing import Any
 from harnessd.domain.messages import Block, FinishReason, OpaqueBlock, TextBlock, ToolUseBlock, Usage
 from harnessd.providers.answer import Answer, StreamError
 from harnessd.providers.sse import SseEvent
-from harnessd.providers.wire import arguments_of, count, distinct_id, load, part, sendable, whole_text, words
+from harnessd.providers.wire import (
+    arguments_of,
+    count,
+    distinct_id,
+    label,
+    load,
+    part,
+    sendable,
+    whole_json,
+    whole_text,
+    words,
+)
 
 PROTOCOL = "anthropic"
 _FINISH: Mapping[str, FinishReason] = {
@@ -113,8 +124,8 @@ class AnthropicReader:
             usage=self.usage,
             served_by=self._served_by,
             id=self._id,
-            stopped_by=self._stop,
-            said=self._said,
+            stopped_by=whole_text(self._stop),
+            said=whole_text(self._said),
             last_call_cut=finish is FinishReason.LENGTH and cut,
         )
 
@@ -127,8 +138,8 @@ class AnthropicReader:
         return "" if first else None
 
     def _head(self, message: Mapping[str, Any]) -> None:
-        self._id = words(message.get("id"))[:200]
-        self._served_by = words(message.get("model"))[:200]
+        self._id = label(message.get("id"))
+        self._served_by = label(message.get("model"))
         self._count(message.get("usage"))
 
     def _end(self, delta: Mapping[str, Any]) -> None:
@@ -180,7 +191,7 @@ class AnthropicReader:
             if field:
                 block[field] = words(block.get(field)) + "".join(pieces)
                 pieces.clear()
-        return {name: whole_text(value) if isinstance(value, str) else value for name, value in block.items()}
+        return {whole_text(name): whole_json(value) for name, value in block.items()}
 
     def _raw(self, index: int, wire: Mapping[str, Any]) -> str:
         """The words of a call's arguments; without deltas, the object that came with the start speaks for itself."""

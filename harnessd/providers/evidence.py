@@ -11,7 +11,7 @@ from typing import Any, Literal
 from harnessd.domain.failure import Failure
 from harnessd.domain.wait_hints import retry_after_s
 from harnessd.net import Redactor, TransportError
-from harnessd.providers.wire import count, load, part, whole_text, words
+from harnessd.providers.wire import count, label, load, part, whole_text, words
 
 MESSAGE_MAX = 2000  # characters: Failure's own bound
 _DEPTH = 4  # relays that wrap an error into the message of their own
@@ -50,8 +50,8 @@ def read_error(body: Any, depth: int = 0) -> Words:
     found = Words(
         message=_message(error),
         code=_label(error.get("code")) or _label(part(error, "innererror", "code")),
-        type=_label(error.get("type")) or words(error.get("status"))[:200] or None,
-        request_id=words(body.get("request_id")) or words(error.get("request_id")),
+        type=_label(error.get("type")) or label(error.get("status")) or None,
+        request_id=label(body.get("request_id")) or label(error.get("request_id")),
     )
     return _unwrapped(found, depth)
 
@@ -70,7 +70,7 @@ def _label(value: Any) -> str | None:
     """A code or type as text; llama.cpp and OpenRouter send numbers."""
     if isinstance(value, bool) or value is None or value == "":
         return None
-    return str(value)[:200] if isinstance(value, str | int) else None
+    return whole_text(str(value)[:200]) if isinstance(value, str | int) else None
 
 
 def _unwrapped(found: Words, depth: int) -> Words:
@@ -111,16 +111,20 @@ def plain(text: str) -> str:
     return " ".join(_CONTROL.sub(" ", text[: MESSAGE_MAX * 4]).split())[:MESSAGE_MAX]
 
 
-def bounded(value: Any, depth: int = 0) -> Any:
-    """A JSON value that may be stored: servers that check their input like to echo all of it."""
+def storable(value: Any, redactor: Redactor, depth: int = 0) -> Any:
+    """A JSON value without secrets and within bounds: servers that check their input like to echo all of it."""
     if isinstance(value, str):
-        return whole_text(value[:MESSAGE_MAX])
+        # Redacted before it is cut: half a secret at the end of a text is a secret still.
+        return redactor.text(whole_text(value))[:MESSAGE_MAX]
     if depth >= _BODY_DEPTH:
         return None
     if isinstance(value, dict):
-        return {name[:_NAME_MAX]: bounded(item, depth + 1) for name, item in list(value.items())[:_PARTS_MAX]}
+        parts = list(value.items())[:_PARTS_MAX]
+        return {
+            redactor.text(whole_text(name))[:_NAME_MAX]: storable(item, redactor, depth + 1) for name, item in parts
+        }
     if isinstance(value, list):
-        return [bounded(item, depth + 1) for item in value[:_PARTS_MAX]]
+        return [storable(item, redactor, depth + 1) for item in value[:_PARTS_MAX]]
     return value
 
 
@@ -206,7 +210,6 @@ class Witness:
         headers: Mapping[str, str] | None = None,
     ) -> Failure:
         headers = headers or {}
-        # Redacted before it is cut: half a secret at the end of a message is a secret still.
         safe = plain(self.redactor.text(whole_text(message))) or "the service gave no readable words"
         shown = self._headers(headers)
         return Failure(
@@ -215,7 +218,7 @@ class Witness:
             message=safe,
             code=self.redactor.text(said.code) if said.code else None,
             type=self.redactor.text(said.type) if said.type else None,
-            body=bounded(self.redactor.json(body)),
+            body=storable(body, self.redactor),
             headers=shown,
             protocol=self.protocol,
             ended=ended,

@@ -9,7 +9,19 @@ from typing import Any
 from harnessd.domain.messages import Block, FinishReason, OpaqueBlock, TextBlock, ToolUseBlock, Usage
 from harnessd.providers.answer import Answer, StreamError
 from harnessd.providers.sse import SseEvent
-from harnessd.providers.wire import arguments_of, count, distinct_id, dump, load, part, sendable, whole_text, words
+from harnessd.providers.wire import (
+    arguments_of,
+    count,
+    distinct_id,
+    dump,
+    label,
+    load,
+    part,
+    sendable,
+    whole_json,
+    whole_text,
+    words,
+)
 
 PROTOCOL = "openai-chat"
 _FINISH: Mapping[str, FinishReason] = {
@@ -108,14 +120,14 @@ class OpenAIChatReader:
             usage=self.usage,
             served_by=self._served_by,
             id=self._id,
-            stopped_by=self._stop,
+            stopped_by=whole_text(self._stop),
             said=refusal,
             last_call_cut=finish is FinishReason.LENGTH and unfinished,
         )
 
     def _head(self, chunk: Mapping[str, Any]) -> None:
-        self._id = words(chunk.get("id"))[:200] or self._id
-        self._served_by = words(chunk.get("model"))[:200] or self._served_by
+        self._id = label(chunk.get("id")) or self._id
+        self._served_by = label(chunk.get("model")) or self._served_by
         # The usual place; Groq's; Moonshot's.
         places = (chunk.get("usage"), part(chunk, "x_groq", "usage"), part(chunk, "choices", 0, "usage"))
         usage = next((place for place in places if isinstance(place, dict)), None)
@@ -192,11 +204,11 @@ class OpenAIChatReader:
         sent: list[dict[str, Any]] = []
         for number, call in enumerate(self._calls):
             raw = whole_text("".join(call.arguments))
-            arguments = arguments_of(raw)
+            arguments, name = arguments_of(raw), whole_text(call.name)
             id_ = distinct_id(call.id, taken, f"call_{self._id or 'made'}_{number}")
             good = raw if arguments is not None and raw.strip() else dump(sendable(arguments, raw)).decode()
-            sent.append({"id": id_, "type": "function", "function": {"name": call.name, "arguments": good}})
-            calls.append(ToolUseBlock(id_, call.name, arguments, raw if arguments is None else None))
+            sent.append({"id": id_, "type": "function", "function": {"name": name, "arguments": good}})
+            calls.append(ToolUseBlock(id_, name, arguments, raw if arguments is None else None))
         if sent:
             wire["tool_calls"] = sent
         return calls
@@ -205,7 +217,7 @@ class OpenAIChatReader:
         """Thoughts, in the server's own field."""
         thoughts: dict[str, Any] = {name: whole_text("".join(said)) for name, said in self._thoughts.items()}
         if self._details:
-            thoughts["reasoning_details"] = self._details
+            thoughts["reasoning_details"] = whole_json(self._details)
         wire.update(thoughts)
         return [OpaqueBlock(PROTOCOL, thoughts)] if thoughts else []
 

@@ -6,9 +6,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+_DEEPEST = 100
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -23,11 +24,30 @@ def dump(value: Any) -> bytes:
 
 
 def load(text: str) -> Any:
-    """Strict JSON. Raises ValueError for anything else, also for NaN and for depths no honest sender reaches."""
+    """Strict JSON. Raises ValueError for anything else, also for NaN and for depths no honest sender reaches.
+
+    What could be read at the edge of Python's stack could not be written again from a deeper one.
+    """
     try:
-        return _DECODER.decode(text)
+        value = _DECODER.decode(text)
     except RecursionError as error:
         raise ValueError("JSON nested too deeply") from error
+    if text.count("{") + text.count("[") > _DEEPEST and _deeper_than(value, _DEEPEST):
+        raise ValueError("JSON nested too deeply")
+    return value
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit + 1):
+        level = [part for item in level for part in _parts(item)]
+    return bool(level)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -56,6 +76,15 @@ def whole_text(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def whole_json(value: Any) -> Any:
+    """A JSON value whose texts and names are whole text: an escape can bring half a character into any of them."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, dict):
+        return {whole_text(name): whole_json(item) for name, item in value.items()}
+    return [whole_json(item) for item in value] if isinstance(value, list) else value
+
+
 def arguments_of(raw: str) -> Mapping[str, Any] | None:
     """A tool call's arguments, or None when what the model wrote is not a JSON object. No words mean no arguments."""
     if not raw.strip():
@@ -64,7 +93,7 @@ def arguments_of(raw: str) -> Mapping[str, Any] | None:
         value = load(whole_text(raw))
     except ValueError:
         return None
-    return value if isinstance(value, dict) else None
+    return whole_json(value) if isinstance(value, dict) else None
 
 
 def sendable(arguments: Mapping[str, Any] | None, raw: str | None) -> Mapping[str, Any]:
@@ -110,6 +139,11 @@ def part(value: Any, *path: str | int) -> Any:
         else:
             return None
     return value
+
+
+def label(value: Any) -> str:
+    """A short name that a service gave: an id, a model; empty where it gave none."""
+    return whole_text(words(value)[:200])
 
 
 def words(value: Any) -> str:

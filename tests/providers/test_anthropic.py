@@ -314,7 +314,17 @@ async def test_a_whole_call_at_the_length_limit_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", ['{"path": ', "[1]", '"text"', '{"n": NaN}', '{"n": 1e999}', "[" * 100_000, '{"a": 1} {"b": 2}']
+    "raw",
+    [
+        '{"path": ',
+        "[1]",
+        '"text"',
+        '{"n": NaN}',
+        '{"n": 1e999}',
+        "[" * 100_000,
+        '{"a":' * 300 + "1" + "}" * 300,
+        '{"a": 1} {"b": 2}',
+    ],
 )
 async def test_words_that_are_no_object_are_kept_as_words(raw: str) -> None:
     # P9: nothing is guessed, and what is sent back is legal

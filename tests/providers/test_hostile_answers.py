@@ -57,7 +57,7 @@ JUNK = st.recursive(
         st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text", "id", "index"]), inner)
     ),
     max_leaves=4,
-)
+) | st.just(json.loads("[" * 200 + "]" * 200))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -80,7 +80,7 @@ def usable(protocol: str, answer: Answer) -> None:
     witness = Witness("model/primary", protocol, Redactor(()), 100, lambda: 0.0)
     result = conclude(answer, witness, 200, {})
     message = Message("assistant", answer.blocks, {"protocol": protocol, "model": "m", "content": answer.content})
-    again = message_from_json(json.loads(json.dumps(message_to_json(message))))
+    again = message_from_json(json.loads(json.dumps(message_to_json(message), ensure_ascii=False).encode()))
     for model in ("m", "other"):
         endpoint = Endpoint("primary", "http://127.0.0.1:1", model, lambda: None, Clients(), 0, 0, lambda: 0.0)
         request = type(HELLO)("primary", "", (*HELLO.messages, again), (), 10)
@@ -127,4 +127,4 @@ def test_any_json_as_an_error(body: Any, status: int) -> None:
     failure = witness.refusal(status, {}, json.dumps(body).encode())
     assert failure.status == status
     assert failure.message
-    assert failure.message.encode()
+    assert json.dumps([failure.message, failure.code, failure.type, failure.body], ensure_ascii=False).encode()
