@@ -57,6 +57,7 @@ class Desk:
     last: HandBack | Finish | None = None
     performed: list[CallTool] = field(default_factory=list)
     requests: list[CallModel] = field(default_factory=list)
+    sound: bool = True  # the last event was answered as it should be
 
     def __post_init__(self) -> None:
         """A queued task; no worker yet."""
@@ -94,6 +95,7 @@ class Desk:
     def feed(self, event: Event) -> tuple[Command, ...]:
         """Record, act: the order is proved on every answer."""
         assert self.last is None
+        self.sound = False
         commands = self.run.receive(event, self.rules)
         records: list[Record] = [c for c in commands if not isinstance(c, ACTS)]
         acts = [c for c in commands if isinstance(c, ACTS)]
@@ -103,6 +105,7 @@ class Desk:
         for place, act in enumerate(acts):
             self._perform(act, is_last=place == len(acts) - 1)
         self._check_state()
+        self.sound = True
         return commands
 
     def _perform(self, act: Command, *, is_last: bool) -> None:

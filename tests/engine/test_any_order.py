@@ -53,15 +53,24 @@ from tests.engine.scenery import (
 IMPATIENT = "---\nkind: retry\nmodel: {retries: 1, classes: {auth: {do: needs_human}}}\npark: {max: 2m}\n"
 STRICT = "---\nkind: retry\ntool: {retries: 1, classes: {execution_failed: {do: stop}}}\n"
 RULES = (TOOLS, FREE, FREE + IMPATIENT, TOOLS + "ask: {after: 1h, do: stop}\n" + STRICT)
-LIMITS: tuple[dict[str, float], ...] = ({}, {"tool_calls": 3}, {"turns": 4}, {"cost_usd": 0.03}, {"tokens": 90})
+LIMITS: tuple[dict[str, float], ...] = (
+    *({}, {}, {"tool_calls": 3.0}, {"tool_calls": 8.0}, {"turns": 4.0}, {"cost_usd": 0.6}, {"tokens": 150.0}),
+    {"wall_time": 2_000.0},
+)
+ANSWERS: dict[str, ModelReply] = {
+    "cut off": reply(TextBlock("and th"), finish=FinishReason.LENGTH),
+    "done": says("done"),
+    "empty": reply(),
+    "no words": reply(TextBlock("")),
+}
 DISTURBANCES = (
-    *("killed", "killed", "killed", "killed", "spoken to", "spoken to", "illegal"),
-    *("killed, cancelled meanwhile", "killed, paused meanwhile"),
+    *("killed", "killed", "killed", "killed", "spoken to", "illegal", "limits lowered"),
+    *("killed, cancelled meanwhile", "killed, paused meanwhile", "limits raised"),
     *("cancelled", "drain", "pause", "drain, now", "pause, now"),
 )
 
-arguments = st.sampled_from([{}, {"a": 1}, {"a": 2}, None])
-wanted = st.tuples(st.sampled_from([*EFFECTS, "nothing"]), arguments)
+arguments = st.sampled_from([{}, {}, {"a": 1}, {"a": 1}, {"a": 2}, {"a": 3}, None])
+wanted = st.tuples(st.sampled_from([*EFFECTS, *EFFECTS, "pay", "look", "nothing"]), arguments)
 luck = st.sampled_from([0.0, 0.5, 0.999])
 
 
@@ -95,18 +104,12 @@ class AnyOrder(RuleBasedStateMachine):
         self.desk.replied(calls(*these, turn="" if same_ids else f"{self.turn}."))
 
     @precondition(_model)
-    @rule(
-        answer=st.sampled_from(
-            [reply(TextBlock("and th"), finish=FinishReason.LENGTH), says("done"), reply(), reply(TextBlock(""))]
-        )
-    )
-    def answers(self, answer: ModelReply) -> None:
-        self.desk.replied(answer)
-
-    @precondition(_model)
-    @rule(kind=st.sampled_from(MODEL_FAILURES), luck=luck)
-    def attempt_fails(self, kind: str, luck: float) -> None:
-        self.desk.model_failed(model_failure(kind), luck)
+    @rule(what=st.sampled_from([*ANSWERS, *MODEL_FAILURES]), luck=luck)
+    def says_or_fails(self, what: str, luck: float) -> None:
+        if what in ANSWERS:
+            self.desk.replied(ANSWERS[what])
+        else:
+            self.desk.model_failed(model_failure(what), luck)
 
     # --- tools ----------------------------------------------------------------------------------------------------
 
@@ -165,8 +168,14 @@ class AnyOrder(RuleBasedStateMachine):
                 desk.hear("Mind the gap.")
             case "illegal":
                 self._illegal_events_change_nothing()
+            case "limits lowered" | "limits raised":
+                self._scale_limits(0.5 if what == "limits lowered" else 3)
             case _:
                 desk.step_down(what.split(",", maxsplit=1)[0], now=what.endswith("now"))
+
+    def _scale_limits(self, factor: float) -> None:
+        self.limits = {name: limit * factor for name, limit in self.limits.items()}
+        self.desk.rules = policies(self.text, **self.limits)
 
     def _killed(self, what: str) -> None:
         desk = self.desk
@@ -197,12 +206,6 @@ class AnyOrder(RuleBasedStateMachine):
                 run.receive(event, desk.rules)
         assert (run.state, run.counters, repr(run)) == before
 
-    @precondition(lambda self: bool(self.limits))
-    @rule(limit=st.sampled_from([2.0, 5.0, 50.0]))
-    def limits_change(self, limit: float) -> None:
-        self.limits = {name: limit if name != "cost_usd" else limit / 100 for name in self.limits}
-        self.desk.rules = policies(self.text, **self.limits)
-
     # --- while nobody works on it -----------------------------------------------------------------------------------
 
     def _state(self, *states: TaskState) -> bool:
@@ -222,8 +225,10 @@ class AnyOrder(RuleBasedStateMachine):
             self.desk.return_to_work(Verb.WAKE if ledger.state is TaskState.PARKED else Verb.ANSWER)
 
     @precondition(lambda self: self._state(TaskState.PARKED, TaskState.WAITING, TaskState.PAUSED, TaskState.STOPPED))
-    @rule()
-    def person_resumes(self) -> None:
+    @rule(raised=st.booleans())
+    def person_resumes(self, raised: bool) -> None:
+        if raised:
+            self._scale_limits(3)
         self.desk.return_to_work()
 
     @precondition(lambda self: self._state(TaskState.WAITING) and bool(self.desk.ledger.asked))
@@ -310,6 +315,8 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened, a task that is left to a willing world comes to its end."""
         desk = self.desk
+        if not desk.sound:
+            return
         for _ in range(200):
             if isinstance(desk.last, Finish):
                 break
