@@ -45,6 +45,7 @@ class FakeDaemon:
 
     known: Known
     lineage: Lineage | None = None
+    pragmas: Sequence[str] = ()
     woken: int = 0
     told: list[tuple[str, Told]] = field(default_factory=list)
     doing: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -191,7 +192,9 @@ def harnessctl(
 
 
 @contextmanager
-def control_server(lineage: Lineage | None = None, **known: Any) -> Iterator[ControlServer]:
+def control_server(
+    lineage: Lineage | None = None, pragmas: Sequence[str] = (), **known: Any
+) -> Iterator[ControlServer]:
     """A server in a short folder of its own (a socket path holds 107 bytes)."""
     with tempfile.TemporaryDirectory(prefix="hd-") as place:
         folder = Path(place).resolve()
@@ -204,7 +207,7 @@ def control_server(lineage: Lineage | None = None, **known: Any) -> Iterator[Con
             "policies": {"retry": ("default", "strict"), "budget": ("default", "long")},
             "protected": (folder / "state", folder / "run"),
         }
-        daemon = FakeDaemon(Known(**{**defaults, **known}), lineage)
+        daemon = FakeDaemon(Known(**{**defaults, **known}), lineage, pragmas)
         ready: list[ControlServer] = []
         started = threading.Event()
         thread = threading.Thread(
@@ -230,7 +233,7 @@ async def _run(
     ready: Callable[[ControlServer], None],
     started: threading.Event,
 ) -> None:
-    store = open_store(folder / "state" / "harnessd.db")
+    store = open_store(folder / "state" / "harnessd.db", pragmas=daemon.pragmas)
     await store.open("a1")
     path = folder / "run" / "api.sock"
     server = ControlServer(path, workspace, store, daemon, asyncio.Event(), asyncio.get_running_loop())

@@ -25,6 +25,7 @@ _EXIT_OF: Mapping[str, int] = {
     "conflict": REFUSED,
     "refused": REFUSED,
     "forbidden": REFUSED,
+    "storage_full": REFUSED,
 }
 _LINE_MAX = 65536
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")

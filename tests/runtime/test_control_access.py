@@ -86,6 +86,17 @@ def test_noise_on_the_socket_disturbs_nobody(server: ControlServer) -> None:
     assert ask(server, "GET", "/v1/status")[0] == 200
 
 
+def test_a_full_disk_is_said_in_one_line() -> None:
+    # G11: and what does not write still works
+    with control_server(pragmas=("PRAGMA max_page_count = 120",)) as server:
+        for number in range(40):
+            answer = ask(server, "POST", "/v1/tasks", draft(server, prompt=f"{number} " + "x" * 20_000))
+            if answer[0] != 201:
+                break
+        assert code(answer) == (500, "storage_full")
+        assert ask(server, "GET", "/v1/status")[1]["tasks"]["queued"] == number
+
+
 # --- who calls --------------------------------------------------------------------------------------------------------
 
 SIMPLE_TYPES = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]

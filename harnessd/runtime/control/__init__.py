@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from harnessd.domain.failure import HarnessError, OutcomeUnknown, StoreLost
+from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, StoreLocked, StoreLost
 from harnessd.domain.ports import Clock, Store
 from harnessd.runtime.control.answers import Bad, error
 from harnessd.runtime.control.handlers import Handlers, refuse_method, refuse_path
@@ -33,7 +33,13 @@ __all__ = ["Lineage", "Listener", "Live", "Told", "application", "listen", "serv
 _log = logging.getLogger(__name__)
 # A stream says good-bye within a moment; what is still open after this is cut.
 _GRACE_S = 2
+_CODES: dict[type[HarnessError], str] = {
+    StorageFull: "storage_full",
+    StoreLocked: "store_locked",
+    StoreLost: "store_lost",
+}
 _REFUSED_AGAIN_S = 60.0
+_REFUSED_KNOWN = 256
 
 
 async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
@@ -88,8 +94,12 @@ def application(store: Store, live: Live, stop: asyncio.Event, *, clock: Clock, 
         # Once a minute for each user: whoever is turned away must not be able to fill the log.
         now = time.monotonic()
         if now - told.get(who, -_REFUSED_AGAIN_S) >= _REFUSED_AGAIN_S:
+            if len(told) >= _REFUSED_KNOWN:
+                told.clear()
             told[who] = now
-            await store.log("access_refused", {"who": who, "why": why}, clock.now())
+            # A store that cannot take the event is no reason to let anybody in, or to fall silent.
+            with contextlib.suppress(HarnessError):
+                await store.log("access_refused", {"who": who, "why": why}, clock.now())
 
     return Gate(inner, admission, refused)
 
@@ -122,10 +132,9 @@ def _guarded(handler: Handler) -> Handler:
         except OutcomeUnknown as lost:
             hint = "Look before you repeat it; a submit with --key may be repeated."
             return error("outcome_unknown", lost.sentence, hint)
-        except StoreLost as lost:
-            return error("store_lost", lost.sentence, lost.remedy)
         except HarnessError as fault:
-            return error("internal", fault.sentence, fault.remedy)
+            code = next((code for kind, code in _CODES.items() if isinstance(fault, kind)), "internal")
+            return error(code, fault.sentence, fault.remedy)
         except Exception as fault:  # noqa: BLE001 - the border: one line for people, the traceback for the log
             _log.exception("request failed", extra={"path": request.url.path})
             return error("internal", f"harnessd has a fault: {type(fault).__name__}.", "See the daemon's log.")

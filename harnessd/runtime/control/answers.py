@@ -29,6 +29,8 @@ STATUS_OF: Mapping[str, int] = {
     "content_type": 415,
     "invalid": 422,
     "internal": 500,
+    "storage_full": 500,
+    "store_locked": 500,
     "store_lost": 500,
     "outcome_unknown": 500,
 }

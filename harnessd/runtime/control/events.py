@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Self
 
+from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused, Store
 from harnessd.domain.record import StoredEvent
 from harnessd.domain.task import TaskState
@@ -20,6 +21,7 @@ from harnessd.runtime.control.show import show_event, show_task
 
 PAGE = 500
 HEARTBEAT_S = 15.0
+_BYE = b"event: bye\ndata: {}\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,15 @@ class Wanted:
 
 
 async def stream(store: Store, wanted: Wanted, stop: asyncio.Event) -> AsyncIterator[bytes]:
-    """Event frames; `id` is the sequence number. The last frame is `bye` when the daemon stops."""
+    """Event frames; `id` is the sequence number. The last frame is `bye` when the daemon stops or loses its store."""
+    try:
+        async for frame in _stream(store, wanted, stop):
+            yield frame
+    except HarnessError:
+        yield _BYE
+
+
+async def _stream(store: Store, wanted: Wanted, stop: asyncio.Event) -> AsyncIterator[bytes]:
     seen = wanted.after
     yield b": harnessd\n\n"
     async with _Bell(store, stop) as bell:
@@ -58,7 +68,7 @@ async def stream(store: Store, wanted: Wanted, stop: asyncio.Event) -> AsyncIter
                 yield last
                 return
             if stop.is_set():
-                yield b"event: bye\ndata: {}\n\n"
+                yield _BYE
                 return
             if not await bell.wait(wanted.heartbeat_s):
                 yield b": still here\n\n"
