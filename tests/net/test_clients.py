@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
+import shutil
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -109,6 +112,43 @@ async def test_plain_http_behind_https_is_a_tls_failure(clients: Clients) -> Non
     server = await asyncio.start_server(plain, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     assert (await failure(clients, f"https://127.0.0.1:{port}")).word == "tls"
+    server.close()
+    await server.wait_closed()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+async def test_a_certificate_that_nobody_vouches_for_is_refused(clients: Clients, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = await asyncio.create_subprocess_exec(
+        *(
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ),
+        *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert await made.wait() == 0
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    requests = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.read(100))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    error = await failure(clients, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert error.word == "tls"
+    assert "certificate" in error.message
+    assert [request for request in requests if request] == []
     server.close()
     await server.wait_closed()
 
@@ -271,6 +311,24 @@ async def test_after_closing_nothing_is_opened(clients: Clients) -> None:
         await clients.aclose()
         assert (await failure(clients, server.url)).word == "closed"
         await asyncio.wait_for(server.left.wait(), 2)
+
+
+async def test_a_release_leaves_calls_under_way_alone(clients: Clients) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(visit: Visit) -> None:
+        await go_on.wait()
+        await visit.answer(200, b"ok")
+
+    async with loopback(slow) as server:
+        call = asyncio.ensure_future(fetch(clients, server.url))
+        while not server.visits:
+            await asyncio.sleep(0.01)
+        await clients.release(server.url)
+        go_on.set()
+        assert await call == (200, b"ok")
+        assert await fetch(clients, server.url) == (200, b"ok")
+        assert server.connections == 1
 
 
 async def test_released_pools_are_made_anew_when_needed(clients: Clients) -> None:
