@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import difflib
 import errno
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, BinaryIO, TypeVar
 
@@ -23,14 +25,26 @@ NEAR_FOLDERS = 200
 NEAR_NAMES = 3
 ALIKE_MAX = 2000  # lines that are compared for likeness, which takes some 50 us a line
 
+CANCEL_S = 2.0
+# Threads of their own: a search that takes its time must not stand in the way of whoever uses the loop's.
+_THREADS = ThreadPoolExecutor(8, "files")
+
 PATH = {"type": "string", "minLength": 1, "description": "Path in the workspace, relative to its root."}
 T = TypeVar("T")
 
 
 async def in_workspace(
-    tool: str, path: str, confine: Confine, context: ToolContext, act: Callable[[Confinement], T]
+    tool: str,
+    path: str,
+    workspace: tuple[Confine, ToolContext],
+    act: Callable[[Confinement], T],
+    stop: Callable[[], None] | None = None,
 ) -> T | Failure:
-    """Do blocking work on the workspace in a thread; what the world refuses becomes a `Failure` about `path`."""
+    """Do blocking work on the workspace in a thread; what the world refuses becomes a `Failure` about `path`.
+
+    Cancelled, it calls `stop` and waits for the thread: what is written after a cancellation nobody would expect.
+    """
+    confine, context = workspace
 
     def work() -> T | Failure:
         try:
@@ -43,7 +57,14 @@ async def in_workspace(
             except OSError as error:
                 return refused(tool, path, error, confined)
 
-    return await asyncio.to_thread(work)
+    working = asyncio.get_running_loop().run_in_executor(_THREADS, work)
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        if stop is not None:
+            stop()
+        await asyncio.wait({working}, timeout=CANCEL_S)
+        raise
 
 
 def _unreachable(tool: str, error: OSError) -> Failure:
@@ -157,7 +178,7 @@ class ReadFile:
                 file.seek(0)
                 return _read_lines(self.spec.name, path, file, (first, limit), context.limits.output_max - NOTES_ROOM)
 
-        return await in_workspace(self.spec.name, path, self._confine, context, act)
+        return await in_workspace(self.spec.name, path, (self._confine, context), act)
 
 
 def _read_lines(
@@ -185,13 +206,15 @@ def _read_lines(
     end = file.tell()
     if end < size and len(shown) > 1 and not shown[-1].endswith(b"\n"):
         end -= len(shown.pop())  # cut at a line's end; a single line longer than the room is cut within
-    text = b"".join(shown).decode("utf-8", "replace")
-    notes = (
-        []
-        if b"".join(shown).decode("utf-8", "ignore") == text
-        else ["not UTF-8 everywhere: some bytes are shown as \ufffd"]
-    )
-    if end < size:
+    # A cut within a line may go through a character: what is left of that is not shown.
+    content = b"".join(shown)
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(content, final=end == size)
+    notes = []
+    if not text.isascii() and "\ufffd" in text and "\ufffd".encode() not in content:
+        notes.append("not UTF-8 everywhere: some bytes are shown as \ufffd")
+    if end < size and content and not content.endswith(b"\n"):
+        notes.append(f"cut within line {number}, which is too long to be shown whole: use bash with cut -c")
+    elif end < size:
         notes.append(f"cut: bytes {start}-{end} of {size:,}; read on with offset {number}")
     return ToolOutcome(
         clip(well_formed(text), room) + "".join(f"\n[{note}]" for note in notes) if text else "[the file is empty]",
@@ -237,7 +260,7 @@ class WriteFile:
             name = confined.relative(path)
             return ToolOutcome(f"{did} {name} ({len(content):,} bytes).", facts={"path": name, "created": fresh})
 
-        return await in_workspace(self.spec.name, path, self._confine, context, act)
+        return await in_workspace(self.spec.name, path, (self._confine, context), act)
 
 
 class EditFile:
@@ -280,7 +303,7 @@ class EditFile:
             where = f"at line {line}" if count == 1 else f"in {count} places"
             return ToolOutcome(f"Edited {confined.relative(path)} {where}.", facts={"path": confined.relative(path)})
 
-        return await in_workspace(self.spec.name, path, self._confine, context, act)
+        return await in_workspace(self.spec.name, path, (self._confine, context), act)
 
 
 def _text_of(path: str, confined: Confinement) -> str | Failure:

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,9 @@ SUPERVISOR_S = 0.8  # of it: how long the supervisor has before the daemon takes
 COLLECT_S = 0.3  # of it: how long orphans are waited for to be reaped
 OUTPUT_FILE_MAX = 256 * 1024 * 1024
 TIMED_OUT = 124  # what timeout(1) exits with
+
+# Threads of their own: a kill must not wait until somebody's long work in the loop's threads is done.
+_THREADS = ThreadPoolExecutor(4, "kill")
 
 # A command has no terminal and nobody who types: whatever would ask must fail or go on by itself. `true` as git's
 # editor accepts the message git made (merge, rebase, amend); a commit without a message then fails with git's words.
@@ -130,7 +134,8 @@ class Running:
     @property
     def pids(self) -> list[int]:
         """Live pids below the supervisor, as seen now."""
-        return [] if self.gone.done() else supervisor.descendants(self._process.pid)
+        below = [] if self.gone.done() else supervisor.descendants(self._process.pid)
+        return [pid for pid in below if not _is_zombie(pid)]
 
     def sign_of_life(self) -> SignOfLife:
         """Bytes written and CPU time used until now. The supervisor's own CPU time does not count."""
@@ -159,6 +164,7 @@ class Running:
     async def _kill(self) -> bool:
         if self.gone.done():
             return self.gone.result()
+        loop = asyncio.get_running_loop()
         # Should the supervisor be struck down in the middle, its dead come to us without a name.
         self._seen = _identities(self.pids)
         with contextlib.suppress(OSError):
@@ -168,7 +174,7 @@ class Running:
                 async with asyncio.timeout(SUPERVISOR_S):
                     return await asyncio.shield(self.gone)
         # The supervisor is stopped or starved. Its descendants are killed first, while they are still below it.
-        clean = await asyncio.to_thread(self._kill_by_hand)
+        clean = await loop.run_in_executor(_THREADS, self._kill_by_hand)
         if not self.ended.done():
             self.ended.set_result(self._how_ended(-signal.SIGKILL, lost=True))
         await asyncio.wait({self.gone}, timeout=COLLECT_S)
@@ -218,13 +224,14 @@ class Running:
 
     async def _close(self) -> None:
         """The supervisor ended. After a proper end nothing is left; if it was killed, its orphans are looked for."""
+        loop = asyncio.get_running_loop()
         status = self._process.poll()
         while status is None:  # the socket closes a moment before the exit can be collected
             await asyncio.sleep(0.002)
             status = self._process.poll()
-        clean = status == 0 or await asyncio.to_thread(self._kill_orphans)
+        clean = status == 0 or await loop.run_in_executor(_THREADS, self._kill_orphans)
         if _uncollected:
-            await asyncio.to_thread(_collect)
+            await loop.run_in_executor(_THREADS, _collect)
         if not self.started.done():
             self.started.set_result(0)
         if not self.ended.done():

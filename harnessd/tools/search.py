@@ -102,15 +102,11 @@ def _skip_stars(wanted: list[str], reachable: set[int]) -> set[int]:
 async def _bounded(
     tool: str,
     path: str,
-    confine: Confine,
-    context: ToolContext,
+    workspace: tuple[Confine, ToolContext],
     act: Callable[[Confinement, Bounds], ToolOutcome | Failure],
 ) -> ToolOutcome | Failure:
-    bounds = Bounds(time.monotonic() + min(SECONDS_MAX, context.limits.timeout_s))
-    try:
-        return await in_workspace(tool, path, confine, context, lambda confined: act(confined, bounds))
-    finally:
-        bounds.stop.set()  # a cancelled call's thread ends at its next line
+    bounds = Bounds(time.monotonic() + min(SECONDS_MAX, workspace[1].limits.timeout_s))
+    return await in_workspace(tool, path, workspace, lambda confined: act(confined, bounds), bounds.stop.set)
 
 
 class ListFiles:
@@ -160,7 +156,7 @@ class ListFiles:
             note = _cut_note(cut, bounds, f"{len(lines)} entries", "a path or pattern")
             return ToolOutcome(("\n".join(lines) or "(nothing)") + note, facts={"entries": len(lines)})
 
-        return await _bounded(self.spec.name, path, self._confine, context, act)
+        return await _bounded(self.spec.name, path, (self._confine, context), act)
 
 
 def _entry(name: str, facts: FileFacts) -> str:
@@ -221,7 +217,7 @@ class SearchFiles:
                 search.look_in(start, confined.facts(start).size)
             return search.outcome()
 
-        return await _bounded(self.spec.name, path, self._confine, context, act)
+        return await _bounded(self.spec.name, path, (self._confine, context), act)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from harnessd.domain.messages import ToolSpec
 from harnessd.domain.ports import ToolContext, ToolOutcome
 from harnessd.tools.answers import NOTES_ROOM, Excerpt, excerpt, failed
 from harnessd.tools.jobs import LINGER_S, Jobs
-from harnessd.tools.process import OUTPUT_FILE_MAX, TIMED_OUT, Ended, Running, oom_kills, spawn
+from harnessd.tools.process import KILL_S, OUTPUT_FILE_MAX, TIMED_OUT, Ended, Running, oom_kills, spawn
 
 START_S = 30.0  # for supervisor and shell to be there; the command's own time begins after that
 # Absolute, found once: a program named `bash` in a workspace is never run by a PATH with an empty entry.
@@ -115,6 +115,8 @@ async def _see_through(call: Call, jobs: Jobs) -> ToolOutcome | Failure:
         await running.kill()
         return await _broke(call, ended)
     await asyncio.wait({running.gone}, timeout=LINGER_S)
+    if not running.pids:  # all are dead, and only the supervisor has not yet come to say so
+        await asyncio.wait({running.gone}, timeout=KILL_S)
     return await _ended(call, ended, jobs)
 
 
