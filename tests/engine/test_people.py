@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harnessd.domain.effect import EffectState
@@ -99,6 +101,15 @@ def test_a_question_waits_until_the_readers_beside_it_are_done() -> None:
         {"secret": True},
         {"a": 1},
     ]
+
+
+def test_a_deny_of_the_set_in_force_holds_for_a_pinned_task_too() -> None:  # policies.md 1
+    desk = Desk(replace(policies(FREE), denies=policies(f"{TOOLS}permissions: [{{for: tool/pay, do: deny}}]\n").tools))
+    desk.lease()
+    desk.replied(calls(("pay", {}), ("look", {})))
+    desk.returned("seen")
+    assert [act.tool for act in desk.performed] == ["look"]
+    assert "Not allowed here." in desk.results()[0].text
 
 
 # --- outcomes that nobody knows (R3.13) -------------------------------------------------------------------------------
