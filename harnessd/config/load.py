@@ -17,7 +17,7 @@ from harnessd.config.settings_check import settings_problems
 from harnessd.config.strict_yaml import parse
 from harnessd.domain.failure import ConfigError
 from harnessd.policy import PolicySet, Problem
-from harnessd.policy.assemble import assemble
+from harnessd.policy.assemble import Shipped, assemble, read_shipped
 from harnessd.policy.references import Known
 from harnessd.policy.shape import read_shape
 from harnessd.policy.source import MapNode, did_you_mean
@@ -157,7 +157,7 @@ def judge_snapshot(snapshot: Snapshot, settings: Settings | None, known: Known |
         parsed = parse(file.data, file.shown)
         problems.extend(parsed.problems)
         roots.extend(parsed.documents)
-    assembled = assemble(roots, builtin_roots())
+    assembled = assemble(roots, shipped())
     problems.extend(assembled.problems)
     policies = PolicySet.of(assembled.policies)
     known = settings.known if settings is not None else known
@@ -171,8 +171,14 @@ def judge_snapshot(snapshot: Snapshot, settings: Settings | None, known: Known |
 
 
 @lru_cache(maxsize=1)
+def shipped() -> Shipped:
+    """What the shipped policies mean; worked out once, since they come with the program."""
+    return read_shipped(builtin_roots())
+
+
+@lru_cache(maxsize=1)
 def builtin_roots() -> tuple[Any, ...]:
-    """The shipped documents; read once, since they come with the program."""
+    """The shipped documents, parsed."""
     roots: list[Any] = []
     for file in read_builtin().files:
         parsed = parse(file.data, file.shown)
@@ -182,14 +188,12 @@ def builtin_roots() -> tuple[Any, ...]:
     return tuple(roots)
 
 
-def builtin_policies(known: Known | None = None) -> PolicySet:
+def builtin_policies() -> PolicySet:
     """The shipped policies alone: what an absent or empty folder means."""
-    assembled = assemble((), builtin_roots())
-    policies = PolicySet.of(assembled.policies)
-    problems = [*assembled.problems, *(policies.problems(known) if known else ())]
-    if problems:
-        raise ConfigProblems(tuple(problems))
-    return policies
+    assembled = assemble((), shipped())
+    if assembled.problems:
+        raise ConfigProblems(assembled.problems)
+    return PolicySet.of(assembled.policies)
 
 
 def _agents_policies(settings: Settings, policies: PolicySet) -> list[Problem]:

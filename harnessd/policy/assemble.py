@@ -9,41 +9,69 @@ from dataclasses import dataclass
 from typing import Any
 
 from harnessd.policy.documents import read_documents
-from harnessd.policy.kinds import KINDS
+from harnessd.policy.kinds import KINDS, Kind
 from harnessd.policy.merge import Document, Library
 from harnessd.policy.shape import Policy, read_shape
 from harnessd.policy.source import Problem, leaves
+
+Policies = dict[tuple[str, str], Policy[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
     """What came of a set of documents. `policies` holds those that could be read."""
 
-    policies: dict[tuple[str, str], Policy[Any]]
+    policies: Policies
     problems: tuple[Problem, ...]
 
 
-def assemble(own_roots: Iterable[Any], builtin_roots: Iterable[Any]) -> Assembled:
-    """Every effective policy of the operator's documents over the shipped ones."""
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """The shipped documents, and what each kind means where an operator says nothing about it: worked out once."""
+
+    documents: tuple[Document, ...]
+    kinds: Mapping[str, Assembled]
+    problems: tuple[Problem, ...]
+
+
+def read_shipped(roots: Iterable[Any]) -> Shipped:
+    """The shipped part of every set."""
+    documents, problems = read_documents(roots, builtin=True)
+    kinds = {kind.name: _assemble_kind(kind, (), documents) for kind in KINDS.values()}
+    return Shipped(tuple(documents), kinds, tuple(problems))
+
+
+def assemble(own_roots: Iterable[Any], shipped: Shipped | Iterable[Any]) -> Assembled:
+    """Every effective policy of the operator's documents over the shipped ones (worked out already, or as parsed)."""
+    shipped = shipped if isinstance(shipped, Shipped) else read_shipped(shipped)
     own, problems = read_documents(own_roots, builtin=False)
-    shipped, faults = read_documents(builtin_roots, builtin=True)
-    problems += faults
-    policies: dict[tuple[str, str], Policy[Any]] = {}
+    problems.extend(shipped.problems)
+    policies: Policies = {}
+    spoken = {document.kind for document in own}
     for kind in KINDS.values():
-        library = Library(kind.name, _by_name(own, kind.name), _by_name(shipped, kind.name))
-        for name in library.names:
-            merged = library.merged(name)
-            problems.extend(merged.problems)
-            shape, found = read_shape(kind.shape, merged.tree)
-            problems.extend(found)
-            if shape is None:
-                continue
-            note = next((document.note for document in merged.chain if document.note), None)
-            chain = tuple(_title(document) for document in merged.chain)
-            policy = Policy(kind.name, name, shape, merged.tree, chain, note)
-            problems.extend(kind.relations(policy))
-            policies[kind.name, name] = policy
+        made = _assemble_kind(kind, own, shipped.documents) if kind.name in spoken else shipped.kinds[kind.name]
+        policies.update(made.policies)
+        problems.extend(made.problems)
     return Assembled(policies, tuple(sorted(dict.fromkeys(problems))))
+
+
+def _assemble_kind(kind: Kind, own: Sequence[Document], shipped: Sequence[Document]) -> Assembled:
+    policies: Policies = {}
+    problems: list[Problem] = []
+    library = Library(kind.name, _by_name(own, kind.name), _by_name(shipped, kind.name))
+    for name in library.names:
+        merged = library.merged(name)
+        problems.extend(merged.problems)
+        shape, found = read_shape(kind.shape, merged.tree)
+        problems.extend(found)
+        if shape is None:
+            continue
+        note = next((document.note for document in merged.chain if document.note), None)
+        chain = tuple(_title(document) for document in merged.chain)
+        policy = Policy(kind.name, name, shape, merged.tree, chain, note, shipped=name in library.shipped)
+        problems.extend(kind.relations(policy))
+        policies[kind.name, name] = policy
+    return Assembled(policies, tuple(problems))
 
 
 def _by_name(documents: Sequence[Document], kind: str) -> dict[str, Document]:

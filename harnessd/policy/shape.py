@@ -78,6 +78,7 @@ class Policy(Generic[S_co]):
     chain: tuple[str, ...] = ()  # the documents it was merged from, own first
     note: str | None = None
     revision: int = 0
+    shipped: bool = False  # one of this name comes with the program
 
     def place(self, *path: str | int) -> Place:
         """Where the value at `path` was written; the nearest written parent where it was not."""

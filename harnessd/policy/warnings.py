@@ -133,7 +133,7 @@ def _unused(policies: Policies, known: Known) -> Iterator[Problem]:
             kind, _, name = title.removeprefix("builtin ").partition("/")
             used.add((kind, name))
     for (kind, name), policy in policies.items():
-        if name != "default" and (kind, name) not in used and not policy.tree.place.builtin:
+        if not policy.shipped and (kind, name) not in used:
             message = f"{kind}/{name} is used by no agent and no rule of assign"
             yield Problem.at(policy.tree.place, message, "it can still be named: submit --policy")
 

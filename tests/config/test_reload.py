@@ -314,4 +314,4 @@ def test_no_thread_is_left(site: Site) -> None:
     before = threading.active_count()
     asyncio.run(once())
     assert threading.active_count() <= before
-    assert not [name for name in os.listdir(site.policies) if name.endswith(".tmp")]
+    assert not list(site.policies.glob("*.tmp"))

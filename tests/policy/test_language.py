@@ -168,8 +168,10 @@ def test_a_deny_that_is_inherited_cannot_be_changed() -> None:
         "kind: tools\nname: web\npermissions:\n  - {name: no-deploy, enabled: false}\n",
     )
     assert found == [
-        "b.yaml:4:12: tools/default denies by rule no-deploy (a.yaml:2): a deny that is inherited cannot be changed: "
-        "choose another name, or change it there"
+        (
+            "b.yaml:4:12: tools/default denies by rule no-deploy (a.yaml:2): a deny that is inherited cannot be "
+            "changed: choose another name, or change it there"
+        )
     ]
 
 
