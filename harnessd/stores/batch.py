@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harnessd.domain.failure import HarnessError, StorageFull, StoreLocked, StoreLost
 from harnessd.stores.database import Conflict, Missed, Row, Rows, Statement, Unit
-from harnessd.stores.owner import beside
+from harnessd.stores.files import beside
 
 Crashpoint = Callable[[str], None]
 Answer = list[Rows] | Exception
@@ -60,7 +60,7 @@ class BatchRunner:
         except sqlite3.Error as error:
             raise Unwritten(self.explain(error)) from error
         try:
-            answers = [self._member(cursor, unit) for unit in units]
+            answers = self._members(cursor, units)
             marked = cursor.execute(self._texts["mark_commit"], self._epoch).fetchall()
             newest_event = cursor.execute(self._texts["newest_event"]).fetchone()[0]
         except sqlite3.Error as error:
@@ -78,6 +78,20 @@ class BatchRunner:
             raise CommitUnknown(marked[0][0], answers, newest_event, error) from error
         self._crashpoint("J27-after")  # durable, nobody told: after a crash all of the batch is there
         return answers, marked[0][0], newest_event
+
+    def _members(self, cursor: sqlite3.Cursor, units: Sequence[Unit]) -> list[Answer]:
+        """All units; the first pass does without savepoints, which copy every page that a member touches.
+
+        Where one unit fails, all is rolled back and done again with a savepoint for each.
+        """
+        try:
+            return [self._rows(cursor, unit) for unit in units]
+        except (Missed, sqlite3.Error, ValueError, OverflowError) as error:
+            if isinstance(error, sqlite3.Error) and isinstance(self._refusal(error), StorageFull | StoreLost):
+                raise
+        _roll_back(cursor.connection)
+        cursor.execute("BEGIN IMMEDIATE")
+        return [self._member(cursor, unit) for unit in units]
 
     def _member(self, cursor: sqlite3.Cursor, unit: Unit) -> Answer:
         cursor.execute("SAVEPOINT member")

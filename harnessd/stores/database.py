@@ -6,11 +6,11 @@ transaction, a whole batch of units crosses to the database in one hop, and ever
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +29,7 @@ class Statement(NamedTuple):
     """
 
     name: str
-    params: Mapping[str, Any]
+    params: dict[str, Any]
     must_touch: int | None = None
     or_stop: bool = False
 
@@ -69,13 +69,17 @@ class Opened:
 CHAIN_START = bytes(32)  # what the first node of a session is tied to
 
 
-def chain_hash(before: bytes, id_: str, parent: str | None, kind: str, at: float, payload: str) -> bytes:
-    """The hash that ties a node to the one before it: SHA-256 over that one's hash and this row as it is stored.
+def digest(id_: str, parent: str | None, kind: str, at: float, payload: str) -> bytes:
+    """SHA-256 over a node's row as it is stored."""
+    return sha256(f"{id_}\n{parent or ''}\n{kind}\n{at!r}\n{payload}".encode()).digest()
+
+
+def chain_hash(before: bytes, row: bytes) -> bytes:
+    """What ties a node to the one before it: SHA-256 over that one's hash and this row's digest.
 
     Each dialect offers it to the queries as `chain()`.
     """
-    row = f"{id_}\n{parent or ''}\n{kind}\n{at!r}\n{payload}"
-    return hashlib.sha256(before + row.encode("utf-8")).digest()
+    return sha256(before + row).digest()
 
 
 class Database(Protocol):

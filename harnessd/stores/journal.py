@@ -22,7 +22,7 @@ from harnessd.domain.session import Node, NodeKind, open_calls
 from harnessd.domain.task import Lease, TaskState
 from harnessd.stores.database import Conflict, Missed, Rows, Statement
 from harnessd.stores.kernel import Kernel, event
-from harnessd.stores.records import TARGETS, explain_miss, unit_of
+from harnessd.stores.records import TARGETS, explain_miss, fence_of, unit_of
 from harnessd.stores.rows import (
     decision_from,
     effect_from,
@@ -48,7 +48,8 @@ class Journal(Kernel):
         try:
             await self._write(unit)
         except Missed as missed:
-            raise explain_miss(missed, lease) from None
+            ours = await self._row("fence", fence_of(lease)) is not None
+            raise explain_miss(missed if ours else Missed("fence"), lease) from None
         except Conflict as conflict:
             raise IllegalEvent(f"Task {lease.task}: recorded twice ({conflict}); nothing was written.") from conflict
         for point in points:

@@ -67,7 +67,7 @@ class Kernel:
         return await self._open_writer().write(unit)
 
     async def _rows(self, name: str, params: Mapping[str, Any]) -> Rows:
-        return (await self._database.fetch((Statement(name, params),)))[0]
+        return (await self._database.fetch((Statement(name, dict(params)),)))[0]
 
     async def _row(self, name: str, params: Mapping[str, Any]) -> Row | None:
         rows = await self._rows(name, params)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import sha256
 
 from harnessd.domain.effect import canonical_json
@@ -12,7 +12,7 @@ from harnessd.domain.events import EventType
 from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused, Submitted, TaskFilter
 from harnessd.domain.record import Question
-from harnessd.domain.task import Counters, Lease, Task, TaskDraft, TaskState
+from harnessd.domain.task import Lease, Task, TaskDraft, TaskState
 from harnessd.stores.database import CHAIN_START, Conflict, Statement, Unit
 from harnessd.stores.kernel import Kernel, event
 from harnessd.stores.rows import draft_from_json, draft_to_json, encode, folder, plain, question_from, task_from
@@ -47,17 +47,20 @@ class Queue(Kernel):
             return found
         draft = replace(draft, after=found)
         for _ in range(ID_TRIES):
-            stored = draft_from_json(json.loads(encode(draft_to_json(draft))))
-            task = Task(self._next_id(now), stored, TaskState.QUEUED, now)
+            task = Task(self._next_id(now), draft, TaskState.QUEUED, now)
+            unit = submission(task)
             try:
-                answer = await self._write(submission(task))
+                answer = await self._write(unit)
             except Conflict:
                 continue  # somebody else's id, from a restored copy or a clock set back
             if not answer[0]:
                 return await self._same_key(draft)
             self._queued.set()
             self._crashpoint("J2")  # written, not answered: the client asks again and gets this task
-            return Submitted(task, fresh=True)
+            stored: str = unit[0].params["draft"]
+            # What is not plain ASCII may have been mended on its way in.
+            kept = task if stored.isascii() else replace(task, draft=draft_from_json(json.loads(stored)))
+            return Submitted(kept, fresh=True)
         raise HarnessError("No free task id was found.")
 
     async def _same_key(self, draft: TaskDraft) -> Submitted | Refused:
@@ -91,9 +94,11 @@ class Queue(Kernel):
     async def claim(self, owner: str, limit: int, now: float, ttl_s: float) -> tuple[Task, ...]:
         """See the port."""
         unit: list[Statement] = []
+        data = encode({"owner": owner})
         for _ in range(limit):
             self._claims += 1
-            params = {"owner": owner, "now": now, "expires": now + ttl_s, "claim": f"{self.epoch}-{self._claims}"}
+            claim = f"{self.epoch}-{self._claims}"
+            params = {"owner": owner, "now": now, "expires": now + ttl_s, "claim": claim, "data": data}
             unit += (
                 Statement("claim_one", params, or_stop=True),
                 Statement("hold_workspace", params),
@@ -213,7 +218,7 @@ def submission(task: Task) -> Unit:
     params = {
         "id": task.id,
         "key": key_of(draft),
-        "identity": identity_of(draft),
+        "identity": identity_of(draft) if draft.key is not None else "",
         "draft": encode(draft_to_json(draft)),
         "agent": plain(draft.agent),
         "labels": encode(dict(draft.labels)),
@@ -227,7 +232,6 @@ def submission(task: Task) -> Unit:
     return (
         Statement("insert_task", params, or_stop=True),
         Statement("insert_session", {"task": task.id, "chain": CHAIN_START}),
-        Statement("insert_budget", {"task": task.id, "counters": encode(asdict(Counters()))}),
         event(EventType.SUBMITTED, task.submitted_at, task.id, shown),
     )
 

@@ -26,11 +26,9 @@ from harnessd.domain.record import (
 )
 from harnessd.domain.session import Node
 from harnessd.domain.task import TASK_TRANSITIONS, Lease, StopReason, TaskState, Verb
-from harnessd.stores.database import Missed, Statement, Unit
+from harnessd.stores.database import Missed, Statement, Unit, digest
 from harnessd.stores.kernel import event
 from harnessd.stores.rows import decision_to_json, effect_params, encode, plain
-
-EXCERPT = 200  # characters of a node that its event shows; the node holds the whole
 
 TARGETS: Mapping[Verb, TaskState] = {verb: to for moves in TASK_TRANSITIONS.values() for verb, to in moves.items()}
 SOURCES: Mapping[Verb, tuple[TaskState, ...]] = {
@@ -60,18 +58,31 @@ AFRESH = (Verb.RESUME, Verb.RETRY)
 def unit_of(lease: Lease, records: Sequence[Record], now: float, revision: int) -> Unit:
     """The whole unit: the fence first, then the records in order, then the events that nobody recorded by name."""
     task = lease.task
-    statements = [Statement("fence", {"task": task, "owner": lease.owner, "epoch": lease.epoch}, 1)]
+    statements: list[Statement] = []
     seen: list[Statement] = []
     named = {record.type for record in records if isinstance(record, RecordEvent)}
     asked = any(isinstance(record, AskPerson) for record in records)
     for record in records:
-        statements += _written(record, lease, now)
+        statements += _written(record, lease, now, revision)
         if asked and isinstance(record, ChangeTask) and record.verb is Verb.ASK:
             continue  # the question speaks for the task's move
         shown = _shown(record, task, now, revision)
         seen += [one for one in shown if one.params["type"] not in named] if named else shown
     seen += [event(r.type, now, task, r.data, r.node, revision) for r in records if isinstance(r, RecordEvent)]
-    return (*statements, *seen)
+    return (*fenced(lease, statements), *seen)
+
+
+def fence_of(lease: Lease) -> dict[str, Any]:
+    """The parameters that a lease's holder must match."""
+    return {"task": lease.task, "owner": lease.owner, "epoch": lease.epoch}
+
+
+def fenced(lease: Lease, statements: Sequence[Statement]) -> Unit:
+    """The statements behind the fence; the node that most units begin with carries it itself."""
+    fence = fence_of(lease)
+    if statements and statements[0].name == "advance":
+        return (Statement("fenced_advance", statements[0].params | fence, 1), *statements[1:])
+    return (Statement("fence", fence, 1), *statements)
 
 
 def explain_miss(missed: Missed, lease: Lease) -> HarnessError:
@@ -80,6 +91,7 @@ def explain_miss(missed: Missed, lease: Lease) -> HarnessError:
         return LeaseLost(f"The lease on task {lease.task} (epoch {lease.epoch}) is not ours any more.")
     words = {
         "advance": "the new node's parent is not the pointer",
+        "fenced_advance": "the new node's parent is not the pointer",
         "move_pointer": "the pointer is not where it was expected, or there is no such node",
         "settle_effect": "there is no open effect with this id",
         "move_task": "its state does not know this move",
@@ -88,10 +100,10 @@ def explain_miss(missed: Missed, lease: Lease) -> HarnessError:
     return IllegalEvent(f"Task {lease.task}: {words.get(missed.statement, missed.statement)}; nothing was written.")
 
 
-def _written(record: Record, lease: Lease, now: float) -> Sequence[Statement]:
+def _written(record: Record, lease: Lease, now: float, revision: int) -> Sequence[Statement]:
     match record:
         case AppendNode(node):
-            return append_node(lease.task, node)
+            return append_node(lease.task, node, revision)
         case ChangeTask():
             return change_task(lease, record, now)
         case RecordEvent():
@@ -126,17 +138,26 @@ def _updated(
             return "freeze_system", {"text": plain(text)}
 
 
-def append_node(task: str, node: Node) -> tuple[Statement, Statement]:
+def append_node(task: str, node: Node, revision: int) -> tuple[Statement, Statement]:
     """The pointer and the chain go on by compare-and-set on the parent; then the row takes its hash from there."""
-    params = {
+    payload = encode(dict(node.payload))
+    kind = node.kind.value
+    go_on = {
         "task": task,
         "id": node.id,
         "parent": node.parent,
-        "kind": node.kind.value,
-        "payload": encode(dict(node.payload)),
-        "at": node.at,
+        "digest": digest(node.id, node.parent, kind, node.at, payload),
     }
-    return Statement("advance", params, must_touch=1), Statement("insert_node", params)
+    row = {
+        "task": task,
+        "id": node.id,
+        "parent": node.parent,
+        "kind": kind,
+        "payload": payload,
+        "at": node.at,
+        "revision": revision,
+    }
+    return Statement("advance", go_on, 1), Statement("insert_node", row)
 
 
 def change_task(lease: Lease, change: ChangeTask, now: float) -> tuple[Statement, ...]:
@@ -177,7 +198,7 @@ def move(
         "task": task,
         "epoch": epoch,
         "to": target.value,
-        "sources": encode([state.value for state in sources]),
+        "sources": f" {' '.join(sources)} ",
         "reason": reason.value if reason is not None and target.ended else None,
         "ended_at": now if target.ended else None,
         "forget": target.ended or verb is Verb.PAUSE or verb in AFRESH,
@@ -207,8 +228,6 @@ def _question(task: str, ask: AskPerson, now: float) -> dict[str, Any]:
 
 def _shown(record: Record, task: str, now: float, revision: int) -> Sequence[Statement]:
     match record:
-        case AppendNode(node):
-            return (event(node.kind.value, now, task, excerpt(node), node.id, revision),)
         case MovePointer(expected, to):
             return (event(EventType.POINTER_MOVED, now, task, {"from": expected, "to": to}, to, revision),)
         case PlanEffect(effect):
@@ -224,23 +243,6 @@ def _shown(record: Record, task: str, now: float, revision: int) -> Sequence[Sta
             return (event(type_, now, task, {**data, "choices": list(record.choices)}, record.node, revision),)
         case _:
             return ()
-
-
-def excerpt(node: Node) -> dict[str, Any]:
-    """What an event shows of a node."""
-    shown: dict[str, Any] = {}
-    for block in node.payload["blocks"]:
-        match block["type"]:
-            case "text":
-                shown.setdefault("text", block["text"][:EXCERPT])
-            case "tool_use":
-                shown.setdefault("calls", []).append({"id": block["id"], "name": block["name"]})
-            case "tool_result":
-                is_error = block.get("is_error", False)
-                shown |= {"call": block["tool_use_id"], "is_error": is_error, "text": block["text"][:EXCERPT]}
-            case _:
-                pass
-    return shown
 
 
 def _call(effect: Effect) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from harnessd.domain.session import Node, NodeKind
 from harnessd.domain.task import Counters, Lease, StopReason, Task, TaskDraft, TaskState
 from harnessd.stores.database import Row
 
+EXCERPT = 200  # characters of a node that its event shows; the node holds the whole
 SYMBOL_FOR_NULL = "\N{SYMBOL FOR NULL}"
 
 
@@ -90,13 +91,13 @@ def task_from(row: Row) -> Task:
         reason=StopReason(reason) if reason else None,
         error_class=error_class,
         sentence=sentence,
-        next_steps=tuple(tuple(step) for step in json.loads(next_steps)),
+        next_steps=tuple(tuple(step) for step in json.loads(next_steps)) if next_steps != "[]" else (),
         until=until,
         why=why,
         waits_for=waits_for,
-        counters=counters_from_json(json.loads(counters)),
+        counters=counters_from_json(json.loads(counters)) if counters is not None else Counters(),
         lease=Lease(id_, lease_owner, epoch, lease_expires) if lease_owner else None,
-        doing=doing,
+        doing=doing or "",
         system=system,
         pause_asked=bool(pause_asked),
         recoveries=recoveries,
@@ -171,10 +172,27 @@ def decision_from(row: Row) -> StoredDecision:
 
 
 def event_from(row: Row) -> StoredEvent:
-    """An event from seq, at, task, node, type, data, revision."""
-    seq, at, task, node, type_, text, revision = row
-    data = json.loads(text)
+    """An event from seq, at, task, node, type, data, revision, and whether its data are a node's payload."""
+    seq, at, task, node, type_, text, revision, is_node = row
+    data = excerpt(json.loads(text)) if is_node else json.loads(text)
     return StoredEvent(seq, at, task, node, type_, data, revision, str(data.get("trace", "")))
+
+
+def excerpt(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What an event shows of a node."""
+    shown: dict[str, Any] = {}
+    for block in payload["blocks"]:
+        match block["type"]:
+            case "text":
+                shown.setdefault("text", block["text"][:EXCERPT])
+            case "tool_use":
+                shown.setdefault("calls", []).append({"id": block["id"], "name": block["name"]})
+            case "tool_result":
+                is_error = block.get("is_error", False)
+                shown |= {"call": block["tool_use_id"], "is_error": is_error, "text": block["text"][:EXCERPT]}
+            case _:
+                pass
+    return shown
 
 
 def message_from(row: Row) -> PersonMessage:

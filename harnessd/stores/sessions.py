@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harnessd.domain.session import Node
-from harnessd.stores.database import CHAIN_START, Row, Statement, chain_hash
+from harnessd.stores.database import CHAIN_START, Row, Statement, chain_hash, digest
 from harnessd.stores.kernel import Kernel
 from harnessd.stores.rows import node_from
 
@@ -34,7 +34,7 @@ def misfit(session: Row, rows: Sequence[Row]) -> str | None:
     for id_, parent, kind, payload, at, stored in rows:
         if parent is not None and parent not in seen:
             return f"Node {id_} has the parent {parent}, which is not there."
-        before = chain_hash(before, id_, parent, kind, at, payload)
+        before = chain_hash(before, digest(id_, parent, kind, at, payload))
         if before != stored:
             return f"Node {id_} is not what was written: its hash does not fit the chain."
         seen.add(id_)

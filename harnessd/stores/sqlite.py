@@ -17,7 +17,7 @@ from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, S
 from harnessd.stores import files
 from harnessd.stores.batch import Answer, BatchRunner, CommitUnknown, Crashpoint, Unwritten, execute, no_room
 from harnessd.stores.database import Batch, Opened, Rows, Statement, Unit, chain_hash, queries
-from harnessd.stores.owner import (
+from harnessd.stores.files import (
     AckedMark,
     Identities,
     OwnerLock,
@@ -302,7 +302,7 @@ class SqliteDatabase:
             try:
                 if "mode=rwc" in uri:
                     self.path.chmod(0o600)  # still empty; SQLite gives the log and the index the same mode
-                connection.create_function("chain", 6, chain_hash, deterministic=True)
+                connection.create_function("chain", 2, chain_hash, deterministic=True)
                 for pragma in pragmas:
                     connection.execute(pragma).fetchall()
             except BaseException:

@@ -12,7 +12,7 @@ import pytest
 
 from harnessd.domain.failure import ConfigError, HarnessError, StoreLocked, StoreLost
 from harnessd.stores import database_path, open_store
-from harnessd.stores.owner import file_system_of
+from harnessd.stores.files import file_system_of
 from tests.stores.scenes import NOW, draft, opened, submitted
 
 HOLD = """

@@ -2,8 +2,10 @@
 
 -- name: fence
 -- In one writer's transaction a row that is read is a row that is held.
-SELECT 1 FROM tasks
-WHERE id = :task AND lease_owner = :owner AND epoch = :epoch AND state IN ('running', 'rolling_back')
+{ours}
+
+-- fragment: ours
+SELECT 1 FROM tasks WHERE tasks.id = :task AND tasks.lease_owner = :owner AND tasks.epoch = :epoch AND tasks.state IN ('running', 'rolling_back')
 
 -- name: plan_effect
 INSERT INTO effects (task, id, kind, node, call_id, name, effect_class, state, key, arguments, result, attempt, at)
@@ -24,17 +26,22 @@ INSERT INTO decisions (task, node, call_id, at, decision) VALUES (:task, :node, 
 SELECT at, task, node, call_id, decision FROM decisions WHERE task = :task ORDER BY seq
 
 -- name: insert_event
-INSERT INTO events (at, task, node, type, data, revision) VALUES (:now, :task, :node, :type, :data, :revision)
+INSERT INTO events (seq, at, task, node, type, data, revision)
+VALUES ({newest} + 1, :now, :task, :node, :type, :data, :revision)
 
 -- name: events_after
-SELECT seq, at, task, node, type, data, revision FROM events WHERE seq > :after ORDER BY seq LIMIT :limit
+SELECT seq, at, task, node, type, data, revision, 0 FROM events WHERE seq > :after
+UNION ALL SELECT seq, at, task, id, kind, payload, revision, 1 FROM nodes WHERE seq > :after
+ORDER BY seq LIMIT :limit
 
 -- name: events_of_task
-SELECT seq, at, task, node, type, data, revision FROM events
-WHERE task = :task AND seq > :after ORDER BY seq LIMIT :limit
+SELECT seq, at, task, node, type, data, revision, 0 FROM events WHERE task = :task AND seq > :after
+UNION ALL SELECT seq, at, task, id, kind, payload, revision, 1 FROM nodes WHERE task = :task AND seq > :after
+ORDER BY seq LIMIT :limit
 
 -- name: save_counters
-UPDATE budgets SET counters = :counters, doing = :doing WHERE task = :task
+INSERT INTO budgets (task, counters, doing) VALUES (:task, :counters, :doing)
+ON CONFLICT (task) DO UPDATE SET counters = excluded.counters, doing = excluded.doing
 
 -- name: take_message
 UPDATE messages SET node = :node WHERE id = :message AND task = :task AND node IS NULL

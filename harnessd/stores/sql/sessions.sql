@@ -1,12 +1,21 @@
 -- The append-only tree. `chain()` is the store's own hash function, known to both dialects.
 
--- name: advance
-UPDATE sessions SET pointer = :id, nodes = nodes + 1, chain = chain(chain, :id, :parent, :kind, :at, :payload)
+-- fragment: go_on
+UPDATE sessions SET pointer = :id, nodes = nodes + 1, chain = chain(chain, :digest)
 WHERE task = :task AND pointer IS :parent
 
+-- name: advance
+{go_on}
+
+-- name: fenced_advance
+-- The fence of a unit that begins with a node, in the same statement.
+{go_on}
+AND EXISTS ({ours})
+
 -- name: insert_node
-INSERT INTO nodes (task, id, parent, kind, payload, at, chain)
-VALUES (:task, :id, :parent, :kind, :payload, :at, (SELECT sessions.chain FROM sessions WHERE sessions.task = :task))
+INSERT INTO nodes (seq, task, id, parent, kind, payload, at, revision, chain)
+VALUES ({newest} + 1, :task, :id, :parent, :kind, :payload, :at, :revision,
+        (SELECT sessions.chain FROM sessions WHERE sessions.task = :task))
 
 -- name: move_pointer
 UPDATE sessions SET pointer = :to

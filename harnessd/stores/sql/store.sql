@@ -15,4 +15,7 @@ RETURNING owner_epoch, commits
 UPDATE meta SET commits = commits + 1 WHERE one = 1 AND owner_epoch = :epoch RETURNING commits
 
 -- name: newest_event
-SELECT coalesce(max(seq), 0) FROM events
+SELECT {newest}
+
+-- fragment: newest
+max(coalesce((SELECT max(seq) FROM events), 0), coalesce((SELECT max(seq) FROM nodes), 0))

@@ -33,9 +33,6 @@ RETURNING id
 -- name: insert_session
 INSERT INTO sessions (task, pointer, nodes, chain) VALUES (:task, NULL, 0, :chain)
 
--- name: insert_budget
-INSERT INTO budgets (task, counters, doing) VALUES (:task, :counters, '')
-
 -- name: task_by_key
 SELECT tasks.identity, {task_columns} FROM tasks WHERE tasks.key = :key
 
@@ -58,15 +55,15 @@ WHERE id = (
 RETURNING {task_columns}
 
 -- name: hold_workspace
-INSERT INTO workspaces (root, holder, since)
-SELECT tasks.workspace, tasks.id, :now FROM tasks
-WHERE tasks.state = 'running' AND tasks.claim = :claim AND tasks.workspace <> ''
-AND NOT EXISTS (SELECT 1 FROM workspaces AS held WHERE held.holder = tasks.id)
+-- Left out by a constraint: a task without a workspace, and one that has held it since an earlier lease.
+INSERT OR IGNORE INTO workspaces (root, holder, since) VALUES (
+    (SELECT nullif(tasks.workspace, '') FROM tasks WHERE tasks.state = 'running' AND tasks.claim = :claim),
+    (SELECT tasks.id FROM tasks WHERE tasks.state = 'running' AND tasks.claim = :claim), :now)
 
 -- name: event_started
-INSERT INTO events (at, task, type, data, revision)
-SELECT :now, id, 'started', json_object('owner', lease_owner, 'epoch', epoch), 0 FROM tasks
-WHERE state = 'running' AND claim = :claim
+INSERT INTO events (seq, at, task, type, data, revision) VALUES (
+    {newest} + 1, :now, (SELECT tasks.id FROM tasks WHERE tasks.state = 'running' AND tasks.claim = :claim),
+    'started', :data, 0)
 
 -- name: heartbeat
 UPDATE tasks SET lease_expires = :expires
@@ -79,8 +76,8 @@ UNION ALL SELECT 1 FROM tasks WHERE until <= :now AND state IN ('parked', 'waiti
 LIMIT 1
 
 -- name: event_interrupted
-INSERT INTO events (at, task, type, data, revision)
-SELECT :now, id, 'interrupted',
+INSERT INTO events (seq, at, task, type, data, revision)
+SELECT {newest} + row_number() OVER (), :now, id, 'interrupted',
     json_object('owner', lease_owner, 'epoch', epoch, 'recoveries', recoveries + 1, 'why', :why), 0 FROM tasks
 WHERE state = 'running' AND (:expired IS NULL OR lease_expires <= :expired)
 
@@ -90,8 +87,8 @@ WHERE state = 'running' AND (:expired IS NULL OR lease_expires <= :expired)
 RETURNING id
 
 -- name: event_woken
-INSERT INTO events (at, task, type, data, revision)
-SELECT :now, id, CASE state WHEN 'parked' THEN 'woken' ELSE 'unanswered' END, json_object('why', why), 0 FROM tasks
+INSERT INTO events (seq, at, task, type, data, revision)
+SELECT {newest} + row_number() OVER (), :now, id, CASE state WHEN 'parked' THEN 'woken' ELSE 'unanswered' END, json_object('why', why), 0 FROM tasks
 WHERE until <= :now AND state IN ('parked', 'waiting')
 
 -- name: requeue_woken
@@ -112,7 +109,7 @@ UPDATE tasks SET state = :to, reason = :reason, error_class = :error_class, sent
     cancel_asked = CASE WHEN :forget THEN 0 ELSE cancel_asked END,
     recoveries = CASE WHEN :afresh THEN 0 ELSE recoveries END,
     lease_owner = NULL, lease_expires = NULL, claim = NULL
-WHERE id = :task AND epoch = :epoch AND state IN (SELECT value FROM json_each(:sources))
+WHERE id = :task AND epoch = :epoch AND instr(:sources, ' ' || state || ' ') > 0
 
 -- name: free_workspace
 DELETE FROM workspaces WHERE holder = :task
@@ -156,6 +153,7 @@ AND (:task IS NULL OR approvals.task = :task)
 ORDER BY approvals.seq
 
 -- name: list_tasks
+-- Ids sort as tasks were submitted.
 SELECT {task_columns} FROM tasks
 WHERE (:states IS NULL OR tasks.state IN (SELECT value FROM json_each(:states)))
 AND (:reasons IS NULL OR tasks.reason IN (SELECT value FROM json_each(:reasons)))
@@ -166,7 +164,7 @@ AND (:until IS NULL OR tasks.submitted_at <= :until)
 AND NOT EXISTS (
     SELECT 1 FROM json_each(:labels) AS wanted WHERE NOT EXISTS (
         SELECT 1 FROM json_each(tasks.labels) AS has WHERE has.key = wanted.key AND has.value = wanted.value))
-ORDER BY tasks.submitted_at DESC, tasks.id DESC LIMIT :limit
+ORDER BY tasks.id DESC LIMIT :limit
 
 -- name: counts
 SELECT state, count(*) FROM tasks GROUP BY state

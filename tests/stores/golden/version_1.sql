@@ -24,7 +24,7 @@ CREATE TABLE budgets (
     counters TEXT NOT NULL,
     doing TEXT NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO "budgets" VALUES('2vfmc0','{"turns":1,"tool_calls":0,"tokens":0,"cost_usd":0.0,"reserved_usd":0.0,"working_s":0.0,"wall_s":0.0,"nodes":3,"effects":0,"tries":0,"invalid_calls":0,"episode_at":null,"episode_parked_s":0.0,"wait_until":null,"warned":[],"pending_warnings":[],"calls_of":{},"last_turn":false,"recoveries":0}','bash: ls');
+INSERT INTO "budgets" VALUES('2vfmc0','{"turns":1,"tool_calls":0,"tokens":0,"cost_usd":0.0,"reserved_usd":0.0,"working_s":0.0,"wall_s":0.0,"nodes":3,"effects":0,"tries":0,"episode_at":null,"episode_parked_s":0.0,"wait_until":null,"warned":[],"pending_warnings":[],"calls_of":{},"last_turn":false}','bash: ls');
 CREATE TABLE decisions (
     seq INTEGER PRIMARY KEY,
     task TEXT NOT NULL,
@@ -63,12 +63,9 @@ CREATE TABLE events (
     revision INTEGER NOT NULL
 );
 INSERT INTO "events" VALUES(1,1800000000.0,'2vfmc0',NULL,'submitted','{"agent":"coder","workspace":"/srv/importer","prompt":"Port the importer"}',0);
-INSERT INTO "events" VALUES(2,1800000000.0,'2vfmc0',NULL,'started','{"owner":"a1","epoch":1}',0);
-INSERT INTO "events" VALUES(3,1800000000.0,'2vfmc0','n1','user','{"text":"Port the importer"}',0);
+INSERT INTO "events" VALUES(2,1800000000.0,'2vfmc0',NULL,'started','{"owner":"a1"}',0);
 INSERT INTO "events" VALUES(4,1800000000.0,'2vfmc0','n1','model_call','{"effect":"e1","call":"c1","name":"model/primary","class":"reversible","attempt":1}',0);
-INSERT INTO "events" VALUES(5,1800000001.0,'2vfmc0','n2','assistant','{"text":"I look é","calls":[{"id":"c1","name":"bash"}]}',0);
 INSERT INTO "events" VALUES(6,1800000001.0,'2vfmc0','n2','tool_call','{"effect":"e2","call":"c1","name":"tool/bash","class":"reversible","attempt":1}',0);
-INSERT INTO "events" VALUES(7,1800000002.0,'2vfmc0','n3','tool_result','{"call":"c1","is_error":false,"text":"ok"}',0);
 INSERT INTO "events" VALUES(8,1800000002.0,'2vfmc0','n3','decision','{"do":"retry","class":"overloaded","rule":"retry/default overloaded","where":"builtin retry.yaml:18","call":null}',0);
 INSERT INTO "events" VALUES(9,1800000002.0,'2vfmc0','n3','retry_wait','{"after_s":1.5,"attempt":2,"of":3,"class":"overloaded"}',0);
 INSERT INTO "events" VALUES(10,1800000002.0,'2vfmc0',NULL,'message','{"by":"ann","text":"Please hurry"}',0);
@@ -90,7 +87,7 @@ CREATE TABLE meta (
     owner_epoch INTEGER NOT NULL,
     commits INTEGER NOT NULL
 );
-INSERT INTO "meta" VALUES(1,'c1736d29cd70de6f','a1',1,9);
+INSERT INTO "meta" VALUES(1,'126d7bfd41e2827d','a1',1,9);
 CREATE TABLE nodes (
     seq INTEGER PRIMARY KEY,
     task TEXT NOT NULL,
@@ -99,18 +96,19 @@ CREATE TABLE nodes (
     kind TEXT NOT NULL,
     payload TEXT NOT NULL,
     at REAL NOT NULL,
+    revision INTEGER NOT NULL,
     chain BLOB NOT NULL
 );
-INSERT INTO "nodes" VALUES(1,'2vfmc0','n1',NULL,'user','{"blocks":[{"type":"text","text":"Port the importer"}]}',1800000000.0,X'FC17489695314097E04C1981EBD0B46136B7021AC4E41D8505E026A386B6ECF3');
-INSERT INTO "nodes" VALUES(2,'2vfmc0','n2','n1','assistant','{"role":"assistant","blocks":[{"type":"text","text":"I look é"},{"type":"tool_use","id":"c1","name":"bash","arguments":{"command":"true"}}],"facts":{}}',1800000000.0,X'A555582A9DC86F57C9061736FBDE83C6E0EC600B60654EEF1A54999917EB7C27');
-INSERT INTO "nodes" VALUES(3,'2vfmc0','n3','n2','tool_result','{"blocks":[{"type":"tool_result","tool_use_id":"c1","text":"ok","is_error":false}],"facts":{}}',1800000000.0,X'028A4FEAC9F139752AD6CFE71FD39DA09607FD4720FB2E187718A736A7D74018');
+INSERT INTO "nodes" VALUES(3,'2vfmc0','n1',NULL,'user','{"blocks":[{"type":"text","text":"Port the importer"}]}',1800000000.0,0,X'502ACC66AA37F649A1EBC2D372E5689C6E0B2B1CDBECB8FE19E339163219B2FB');
+INSERT INTO "nodes" VALUES(5,'2vfmc0','n2','n1','assistant','{"role":"assistant","blocks":[{"type":"text","text":"I look é"},{"type":"tool_use","id":"c1","name":"bash","arguments":{"command":"true"}}],"facts":{}}',1800000000.0,0,X'89948403D015C9CD83435BD551B4ABC65839DE673172231DA467889BF0C15D3E');
+INSERT INTO "nodes" VALUES(7,'2vfmc0','n3','n2','tool_result','{"blocks":[{"type":"tool_result","tool_use_id":"c1","text":"ok","is_error":false}],"facts":{}}',1800000000.0,0,X'E59EA4A09C62E65E106FE5437B8195A614EFA66A06AD3D79F269293C096D2720');
 CREATE TABLE sessions (
     task TEXT PRIMARY KEY,
     pointer TEXT,
     nodes INTEGER NOT NULL,
     chain BLOB NOT NULL
 ) WITHOUT ROWID;
-INSERT INTO "sessions" VALUES('2vfmc0','n3',3,X'028A4FEAC9F139752AD6CFE71FD39DA09607FD4720FB2E187718A736A7D74018');
+INSERT INTO "sessions" VALUES('2vfmc0','n3',3,X'E59EA4A09C62E65E106FE5437B8195A614EFA66A06AD3D79F269293C096D2720');
 CREATE TABLE tasks (
     id TEXT PRIMARY KEY,
     key TEXT UNIQUE,
@@ -152,8 +150,6 @@ INSERT INTO "workspaces" VALUES('/srv/importer/','2vfmc0',1800000000.0);
 CREATE INDEX tasks_queue ON tasks (priority DESC, submitted_at, id) WHERE state = 'queued';
 CREATE INDEX tasks_running ON tasks (claim) WHERE state = 'running';
 CREATE INDEX tasks_until ON tasks (until) WHERE until IS NOT NULL;
-CREATE INDEX tasks_age ON tasks (submitted_at, id);
-CREATE INDEX tasks_state ON tasks (state);
 CREATE UNIQUE INDEX nodes_of ON nodes (task, id);
 CREATE UNIQUE INDEX effects_of ON effects (task, id);
 CREATE INDEX decisions_of ON decisions (task);

@@ -12,7 +12,7 @@ CREATE TABLE meta (
 CREATE TABLE tasks (
     id TEXT PRIMARY KEY,
     key TEXT UNIQUE,                        -- the client's idempotency key
-    identity TEXT NOT NULL,                 -- what must be equal for the same key to mean the same task
+    identity TEXT NOT NULL,                 -- with a key: what must be equal for it to mean the same task
     agent TEXT NOT NULL,
     labels TEXT NOT NULL,
     priority INTEGER NOT NULL,
@@ -43,8 +43,6 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_queue ON tasks (priority DESC, submitted_at, id) WHERE state = 'queued';
 CREATE INDEX tasks_running ON tasks (claim) WHERE state = 'running';
 CREATE INDEX tasks_until ON tasks (until) WHERE until IS NOT NULL;
-CREATE INDEX tasks_age ON tasks (submitted_at, id);
-CREATE INDEX tasks_state ON tasks (state);
 
 CREATE TABLE sessions (
     task TEXT PRIMARY KEY,
@@ -53,6 +51,7 @@ CREATE TABLE sessions (
     chain BLOB NOT NULL                     -- hash of the newest node in order of creation
 ) WITHOUT ROWID;
 
+-- A node is an event, too: `nodes` and `events` share one sequence, and nothing of a node is written twice.
 CREATE TABLE nodes (
     seq INTEGER PRIMARY KEY,
     task TEXT NOT NULL,
@@ -61,6 +60,7 @@ CREATE TABLE nodes (
     kind TEXT NOT NULL,
     payload TEXT NOT NULL,
     at REAL NOT NULL,
+    revision INTEGER NOT NULL,
     chain BLOB NOT NULL                     -- hash of the node before it and of this row
 );
 CREATE UNIQUE INDEX nodes_of ON nodes (task, id);
@@ -94,7 +94,7 @@ CREATE TABLE decisions (
 );
 CREATE INDEX decisions_of ON decisions (task);
 
--- A sequence number that a follower has seen is never given again: whatever is deleted, the newest row stays.
+-- A sequence number that a follower has seen is never given again: whatever is deleted, the newest row of both stays.
 CREATE TABLE events (
     seq INTEGER PRIMARY KEY,
     at REAL NOT NULL,
@@ -106,6 +106,7 @@ CREATE TABLE events (
 );
 CREATE INDEX events_of ON events (task);
 
+-- A task that has used nothing has no row.
 CREATE TABLE budgets (
     task TEXT PRIMARY KEY,
     counters TEXT NOT NULL,
