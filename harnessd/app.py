@@ -200,6 +200,7 @@ class _Daemon:
             facts=self._facts,
             keeper=keeper,
             reload=lambda hear, yes: reloader.reload("reload", yes=yes, tell=hear),
+            sources=self._sources,
         )
         path = Path(self.settings.socket.path or daemon_socket_path(os.environ, os.geteuid()))
         listener = listen(path, for_group=os.geteuid() == 0 and self.settings.socket.path is None)
@@ -339,6 +340,11 @@ class _Daemon:
             if found.value is None:
                 return Refused("refused", f"{found.sentence}.", f"{found.remedy[:1].upper()}{found.remedy[1:]}.")
         return draft
+
+    def _sources(self) -> dict[str, Any]:
+        """Which files the policies come from, for `policy diff files`; what agents ask for, for `policy show --for`."""
+        agents = {name: dict(agent.policies) for name, agent in self.settings.agents.items()}
+        return {"config": str(self.path.absolute()), "folder": str(self.folder), "agents": agents}
 
     def _facts(self) -> dict[str, Any]:
         return {

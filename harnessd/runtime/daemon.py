@@ -51,6 +51,7 @@ class Facade:
     facts: Callable[[], Mapping[str, Any]]
     keeper: Keeper
     reload: Callable[[Callable[[Outcome], Awaitable[Any]], bool], Awaitable[Any]]  # (who hears of it, yes)
+    sources: Callable[[], Mapping[str, Any]] = dict  # which files are read, and what agents ask for
     _errands: set[asyncio.Task[None]] = field(default_factory=set)
 
     def wake(self) -> None:
@@ -84,7 +85,7 @@ class Facade:
         return self.in_force(draft, task)
 
     def policies(self) -> Mapping[str, Any]:
-        return self.keeper.facts()
+        return {**self.keeper.facts(), "guard": self.keeper.guard, **self.sources()}
 
     async def reload_policies(self, *, by: str, note: str, yes: bool, expect: str) -> Mapping[str, Any] | Refused:
         results: list[Result] = []
@@ -100,7 +101,8 @@ class Facade:
         return done if isinstance(done, Refused) else done.json()
 
     def standing(self) -> Sequence[Mapping[str, Any]]:
-        return [_standing(one, self.clock.now()) for one in self.pool.standing()]
+        wishes, now = self.keeper.in_force.wishes, self.clock.now()
+        return [_standing(one, now) | {"wishes": dict(wishes(one.task.draft.agent))} for one in self.pool.standing()]
 
     def _errand(self, work: Any) -> None:
         errand = asyncio.ensure_future(work)

@@ -41,7 +41,10 @@ class Live(Protocol):
         """
 
     def policies(self) -> Mapping[str, Any]:
-        """What is in force: `revision`, `hash`, `since`, `source`, `hold`; `held` and `refused` where there is such."""
+        """What is in force: `revision`, `hash`, `since`, `source`, `hold`; `held` and `refused` where there is such.
+
+        And what it comes from: `config`, `folder` (absolute paths), `guard`, `agents` (name -> kind -> policy).
+        """
 
     async def reload_policies(self, *, by: str, note: str, yes: bool, expect: str) -> Mapping[str, Any] | Refused:
         """Read the files now: `{result, revision, sentence, problems, stops}`."""
@@ -50,4 +53,4 @@ class Live(Protocol):
         """Put a kept revision in force and hold it."""
 
     def standing(self) -> Sequence[Mapping[str, Any]]:
-        """The running tasks: id, draft, what they have used, which warnings they were given."""
+        """The running tasks: id, draft, what they have used, warnings they were given, `wishes` of their agents."""
