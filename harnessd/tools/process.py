@@ -19,21 +19,33 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from harnessd.domain.ports import SignOfLife
 from harnessd.tools import supervisor
+from harnessd.tools.tree import (
+    COLLECT_S,
+    Identity,
+    collect,
+    cpu_s,
+    identify,
+    identities,
+    is_stopped,
+    is_zombie,
+    kill_until,
+    marked,
+    session_of,
+    uncollected,
+)
 
 # Not HARNESSD_...: that is the prefix of settings, and a harnessd started by a command refuses ones it does not know.
 MARKER = "_HARNESSD_CALL"
 KILL_S = 2.0  # the whole time a kill may take before it is called incomplete
 SUPERVISOR_S = 0.8  # of it: how long the supervisor has before the daemon takes over
-COLLECT_S = 0.3  # of it: how long orphans are waited for to be reaped
 OUTPUT_FILE_MAX = 256 * 1024 * 1024
 TIMED_OUT = 124  # what timeout(1) exits with
 
@@ -61,20 +73,6 @@ NON_INTERACTIVE: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """A process that cannot be mistaken for a later one of the same pid: its start in clock ticks, and the boot."""
-
-    pid: int
-    started: int
-    boot: str
-
-    @property
-    def alive(self) -> bool:
-        """The very same process still exists (a zombie counts)."""
-        return identify(self.pid) == self
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """How a command's main process ended. `code` as a shell gives it: 128 + signal where a signal ended it.
 
@@ -87,22 +85,6 @@ class Ended:
     lost: bool = False
     flooded: bool = False
     full: bool = False
-
-
-def identify(pid: int) -> Identity | None:
-    """The identity of a live pid, or None."""
-    stat = _stat(pid)
-    return Identity(pid, int(stat[19]), _boot_id()) if stat else None
-
-
-def _identities(pids: Iterable[int]) -> list[Identity]:
-    return [identity for pid in pids if (identity := identify(pid))]
-
-
-def _boot_id() -> str:
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return ""
 
 
 def adopt_orphans() -> bool:
@@ -135,14 +117,14 @@ class Running:
     def pids(self) -> list[int]:
         """Live pids below the supervisor, as seen now."""
         below = [] if self.gone.done() else supervisor.descendants(self._process.pid)
-        return [pid for pid in below if not _is_zombie(pid)]
+        return [pid for pid in below if not is_zombie(pid)]
 
     def sign_of_life(self) -> SignOfLife:
         """Bytes written and CPU time used until now. The supervisor's own CPU time does not count."""
         with contextlib.suppress(OSError):
             size = self.output.stat().st_size
-            below = sum(_cpu_s(pid, own=True) for pid in self.pids)
-            return SignOfLife(size, below + _cpu_s(self._process.pid, own=False))
+            below = sum(cpu_s(pid, own=True) for pid in self.pids)
+            return SignOfLife(size, below + cpu_s(self._process.pid, own=False))
         return SignOfLife(0, 0.0)
 
     async def kill(self) -> bool:
@@ -166,10 +148,10 @@ class Running:
             return self.gone.result()
         loop = asyncio.get_running_loop()
         # Should the supervisor be struck down in the middle, its dead come to us without a name.
-        self._seen = _identities(self.pids)
+        self._seen = identities(self.pids)
         with contextlib.suppress(OSError):
             self._control.send(b"kill\n")
-        if not _is_stopped(self._process.pid):
+        if not is_stopped(self._process.pid):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SUPERVISOR_S):
                     return await asyncio.shield(self.gone)
@@ -183,10 +165,10 @@ class Running:
     def _kill_by_hand(self) -> bool:
         deadline = time.monotonic() + KILL_S - SUPERVISOR_S - 2 * COLLECT_S
         below = functools.partial(supervisor.descendants, self._process.pid)
-        clean = _kill_until(below, deadline)
-        dead = _identities(below())
+        clean = kill_until(below, deadline)
+        dead = identities(below())
         self._process.kill()
-        _collect(dead)
+        collect(dead)
         return clean
 
     def _listen(self) -> None:
@@ -230,8 +212,8 @@ class Running:
             await asyncio.sleep(0.002)
             status = self._process.poll()
         clean = status == 0 or await loop.run_in_executor(_THREADS, self._kill_orphans)
-        if _uncollected:
-            await loop.run_in_executor(_THREADS, _collect)
+        if uncollected:
+            await loop.run_in_executor(_THREADS, collect)
         if not self.started.done():
             self.started.set_result(0)
         if not self.ended.done():
@@ -240,11 +222,15 @@ class Running:
             self.gone.set_result(clean)
 
     def _kill_orphans(self) -> bool:
-        clean = _kill_until(lambda: _marked(self._token), time.monotonic() + SUPERVISOR_S)
+        setting = f"{MARKER}={self._token}"
+        clean = kill_until(
+            lambda: [*marked(setting), *(identity.pid for identity in self._seen if identity.alive)],
+            time.monotonic() + SUPERVISOR_S,
+        )
         # What died with the supervisor, the command first of all, was handed to us dead: the marker cannot be read.
         main = self.main.pid if self.main else 0
-        ours = [pid for pid in supervisor.children(os.getpid()) if main in (pid, _session(pid))]
-        _collect([*self._seen, *_identities(ours)])
+        ours = [pid for pid in supervisor.children(os.getpid()) if main in (pid, session_of(pid))]
+        collect([*self._seen, *identities(ours)])
         return clean
 
 
@@ -284,109 +270,3 @@ def spawn(argv: Sequence[str], cwd: str, environment: Mapping[str, str], output:
     finally:
         theirs.close()
     return Running(process, ours, output, token)
-
-
-def oom_kills() -> int:
-    """How often the kernel's out-of-memory killer struck in our own control group; 0 where it does not count."""
-    for line in _read("/proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            counts = _read(f"/sys/fs/cgroup{path}/memory.events")
-        elif controllers == "memory":
-            counts = _read(f"/sys/fs/cgroup/memory{path}/memory.oom_control")
-        else:
-            continue
-        for word, count in (pair.split() for pair in counts.splitlines()):
-            if word == "oom_kill":
-                return int(count)
-    return 0
-
-
-def _read(path: str) -> str:
-    with contextlib.suppress(OSError):
-        return Path(path).read_text(encoding="utf-8")
-    return ""
-
-
-# Of all commands, since children are the process's: killed, and not yet known to be reaped.
-_uncollected: set[Identity] = set()
-_collecting = threading.Lock()
-
-
-def _kill_until(find: Callable[[], list[int]], deadline: float) -> bool:
-    """SIGKILL what `find` shows until it shows nothing: a tree that forks may need several looks.
-
-    Then nothing is left that could fork. What was killed still is to be reaped, by us if it came to us.
-    """
-    while alive := _identities(pid for pid in find() if not _is_zombie(pid)):
-        for identity in alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(identity.pid, signal.SIGKILL)
-        with _collecting:
-            _uncollected.update(alive)
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
-
-
-def _collect(dead: Iterable[Identity] = ()) -> None:
-    """Reap those that come to us as orphans. A dead one is its parent's until that is gone, too: so for a while.
-
-    What cannot be had yet is looked at again with the next command's end.
-    """
-    deadline = time.monotonic() + COLLECT_S
-    with _collecting:
-        _uncollected.update(dead)
-    while _uncollected and time.monotonic() < deadline:
-        with _collecting:
-            for identity in [identity for identity in _uncollected if identity.alive]:
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(identity.pid, os.WNOHANG)
-            _uncollected.difference_update([identity for identity in _uncollected if not identity.alive])
-        time.sleep(0.002 if _uncollected else 0)
-
-
-def _is_zombie(pid: int) -> bool:
-    stat = _stat(pid)
-    return stat is None or stat[0] in (b"Z", b"X")
-
-
-def _is_stopped(pid: int) -> bool:
-    stat = _stat(pid)
-    return stat is not None and stat[0] in (b"T", b"t")
-
-
-def _session(pid: int) -> int:
-    stat = _stat(pid)
-    return int(stat[3]) if stat else 0
-
-
-def _stat(pid: int) -> list[bytes] | None:
-    """Fields of /proc/PID/stat from the third (state) on; the second may hold spaces and brackets of its own."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    return stat[stat.rindex(b")") + 2 :].split()
-
-
-def _marked(token: str) -> list[int]:
-    """Pids whose environment holds the marker, with all that is below them. /proc hides those of other users."""
-    wanted = f"{MARKER}={token}".encode()
-    found: list[int] = []
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
-        if entry.isdigit() and int(entry) != os.getpid():
-            with contextlib.suppress(OSError):
-                if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                    found += [int(entry), *supervisor.descendants(int(entry))]
-    return found
-
-
-def _cpu_s(pid: int, *, own: bool) -> float:
-    """User and system time of a process (`own`) and of the children it has collected."""
-    stat = _stat(pid)
-    if stat is None:
-        return 0.0
-    ticks = [int(field) for field in stat[11:15]]  # utime stime cutime cstime
-    return sum(ticks if own else ticks[2:]) / os.sysconf("SC_CLK_TCK")

@@ -16,7 +16,8 @@ from harnessd.domain.messages import ToolSpec
 from harnessd.domain.ports import ToolContext, ToolOutcome
 from harnessd.tools.answers import NOTES_ROOM, Excerpt, excerpt, failed
 from harnessd.tools.jobs import LINGER_S, Jobs
-from harnessd.tools.process import KILL_S, OUTPUT_FILE_MAX, TIMED_OUT, Ended, Running, oom_kills, spawn
+from harnessd.tools.process import KILL_S, OUTPUT_FILE_MAX, TIMED_OUT, Ended, Running, spawn
+from harnessd.tools.tree import oom_kills
 
 START_S = 30.0  # for supervisor and shell to be there; the command's own time begins after that
 # Absolute, found once: a program named `bash` in a workspace is never run by a PATH with an empty entry.

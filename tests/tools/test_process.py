@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from harnessd.tools import supervisor
-from harnessd.tools.process import NON_INTERACTIVE, Running, identify, oom_kills, spawn
+from harnessd.tools.process import NON_INTERACTIVE, Running, spawn
+from harnessd.tools.tree import identify, oom_kills
 
 Alive = Callable[[str], list[int]]
 
