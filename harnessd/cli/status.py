@@ -257,7 +257,9 @@ def _why(task: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("why", task["why"])] if task["why"] and not task["questions"] else []
     rows += [("asks", f"{question['id']} {question['kind']}: {question['sentence']}") for question in task["questions"]]
     failure = task.get("last_failure")
-    if not failure or task["state"] == "completed":
+    # What was dealt with is for `why`; here stands what the task is up against now.
+    over = task["state"] in ("running", "queued") and not task["tries"]
+    if not failure or over or task["state"] == "completed":
         return rows
     facts = [failure.get("dependency"), f"HTTP {failure['status']}" if failure.get("status") else None]
     facts += [failure.get("class"), f"request {failure['request']}" if failure.get("request") else None]

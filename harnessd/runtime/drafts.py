@@ -117,6 +117,14 @@ def read_amount(name: str, value: Any) -> float:
     return amount
 
 
+def write_amount(name: str, amount: float) -> str:
+    """A limit as `read_amount` takes it: whole units, rounded up, never nothing."""
+    if name not in _TIMES:
+        return str(max(1, math.ceil(amount)))
+    minutes = math.ceil(amount / 60)
+    return f"{minutes}m" if amount >= 60 else f"{max(1, math.ceil(amount))}s"
+
+
 def _draft(body: Mapping[str, Any], known: Known) -> TaskDraft:
     _only(body, FIELDS)
     prompt = body.get("prompt")

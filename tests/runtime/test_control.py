@@ -207,6 +207,16 @@ def test_resume_is_refused_where_it_would_stop_again_at_once(server: ControlServ
     assert ask(server, "POST", f"/v1/tasks/{task}/resume", {"budget": {"tool_calls": "+30"}})[1]["state"] == "queued"
 
 
+def test_a_task_that_is_too_old_is_not_resumed_either(server: ControlServer) -> None:
+    task = server.submit(budget={"age": 0.001})
+    server.end(task, Verb.STOP, reason=StopReason.BUDGET_EXHAUSTED, sentence="Too old.")
+    refused = ask(server, "POST", f"/v1/tasks/{task}/resume", {})[1]["error"]
+    amount = refused["hint"].rpartition("+")[2]
+    assert amount.endswith("s")
+    resumed = ask(server, "POST", f"/v1/tasks/{task}/resume", {"budget": {"age": f"+{amount[:-1]}0s"}})[1]
+    assert resumed["state"] == "queued"
+
+
 def test_a_dry_verb_answers_as_the_real_one_would(server: ControlServer) -> None:
     task = server.submit()
     path = f"/v1/tasks/{task}"

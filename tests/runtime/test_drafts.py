@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harnessd.domain.ports import Refused
 from harnessd.domain.task import TaskDraft
-from harnessd.runtime.drafts import FIELDS, Known, draft_from, read_amount, read_changes
+from harnessd.runtime.drafts import BUDGETS, FIELDS, Known, draft_from, read_amount, read_changes, write_amount
 
 KNOWN = Known({"coder": "primary"}, ("primary",), "coder")
 
@@ -56,6 +56,12 @@ def test_an_amount_is_read_as_written(name: str, text: object, amount: float) ->
 def test_what_is_no_amount_says_so(name: str, text: object) -> None:
     with pytest.raises(ValueError, match=name):
         read_amount(name, text)
+
+
+@settings(deadline=None)
+@given(name=st.sampled_from(BUDGETS), amount=st.floats(0, 1e9))
+def test_what_is_written_can_be_read(name: str, amount: float) -> None:
+    assert read_amount(name, write_amount(name, amount)) >= amount
 
 
 json = st.recursive(

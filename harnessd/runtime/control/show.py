@@ -8,7 +8,7 @@ from typing import Any
 from harnessd.domain.effect import Effect
 from harnessd.domain.record import Question, StoredDecision, StoredEvent
 from harnessd.domain.session import Node
-from harnessd.domain.task import Counters, Task, TaskState
+from harnessd.domain.task import Task, TaskState
 
 TITLE_MAX = 80
 _TEXT_MAX = 240
@@ -60,6 +60,7 @@ def show_task(task: Task) -> dict[str, Any]:
         "tool_calls": counters.tool_calls,
         "tokens": counters.tokens,
         "cost_usd": counters.cost_usd,
+        "tries": counters.tries,
         "recoveries": task.recoveries,
         "pause_asked": task.pause_asked,
         "cancel_asked": task.cancel_asked,
@@ -87,9 +88,10 @@ def show_budgets(task: Task, limits: Mapping[str, Any], now: float, life_s: floa
     return rows
 
 
-def exhausted(counters: Counters, limits: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+def exhausted(task: Task, limits: Mapping[str, Any], now: float) -> list[tuple[str, float, float]]:
     """The budgets that are used up: name, used, limit."""
-    used = {name: float(getattr(counters, field)) for name, field in _USED.items()}
+    used = {name: float(getattr(task.counters, field)) for name, field in _USED.items()}
+    used["age"] = now - task.submitted_at
     return [
         (name, used[name], float(limit))
         for name, limit in limits.items()

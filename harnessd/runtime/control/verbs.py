@@ -7,10 +7,11 @@ from typing import Any
 
 from harnessd.domain.ports import Clock, Refused, Store
 from harnessd.domain.task import Task, TaskState, Verb, after
+from harnessd.policy import budget as budget_policy
 from harnessd.runtime.control.answers import Bad, accept
 from harnessd.runtime.control.live import Live, Told
 from harnessd.runtime.control.show import exhausted, show_task
-from harnessd.runtime.drafts import read_changes
+from harnessd.runtime.drafts import read_changes, write_amount
 
 # The state in which there is nothing left to do for a verb: answered as done, not as refused.
 _ALREADY: Mapping[Verb, frozenset[TaskState]] = {
@@ -146,9 +147,10 @@ class Verbs:
         if task.state is not TaskState.STOPPED:
             return
         limits = {**self._live.effective(task.draft, task.id).get("limits", {}), **changes.get("budget", {})}
-        for name, used, limit in exhausted(task.counters, limits):
-            said = f"{name} {used:g} of {limit:g}"
-            more = max(1, round(limit / 3)) if limit >= 1 else 1
+        for name, used, limit in exhausted(task, limits, self._clock.now()):
+            # Enough to be worth it: the overrun and a third of the old limit on top.
+            more = write_amount(name, used - limit + limit / 3)
+            said = f"{name} {budget_policy.shown(name, used)} of {budget_policy.shown(name, limit)}"
             raise Bad(
                 "refused",
                 f"{task.id} ended with {said} used; it would end again at once.",
