@@ -34,10 +34,8 @@ test: $(DEV) ## set up, then run every test (ARGS="-k word", JOBS=4)
 check: lint test ## everything CI checks: lint, format, types, floors, tests
 
 lint: $(DEV) ## ruff, its formatter, mypy strict, import floors
-	@$(BIN)/ruff check .
-	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@failed=0; for step in "ruff check" "ruff format --check" "mypy" "lint-imports"; do \
+	  echo "$$step"; $(BIN)/$$step || failed=1; done; exit $$failed
 
 docs: $(DEV) ## write the generated parts of docs/ again
 	@$(BIN)/python docs/generate.py

@@ -22,7 +22,7 @@ policies: {{dir: {folder}/policies}}
 workspaces: {{roots: [{folder}/work]}}
 models:
   primary:
-    {{protocol: anthropic, base_url: "http://127.0.0.1:9", model: unused, window: 200000, max_output: 8192, prices: free}}
+    {{protocol: anthropic, base_url: "http://127.0.0.1:9", model: unused, window: 200k, max_output: 8192, prices: free}}
 agents:
   idle: {{model: primary, system: "Nothing is to be done.", tools: [bash, read_file]}}
 default_agent: idle
