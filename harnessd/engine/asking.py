@@ -176,8 +176,7 @@ def failed(s: Situation, event: ModelFailed) -> None:
             why = f"{failure.dependency}: {incident.error_class.value}: {failure.message[:200]}"
             ending.park(s, s.at + for_s, why)
         case NeedsHuman(question):
-            ask = AskPerson(question_id(s), "question", s.head or "", None, question, ("go-on", "stop"))
-            ending.ask(s, ask)
+            ask_person(s, question)
         case Stop(reason):
             ending.end(s, results.stopped(s, reason, failure, incident.error_class))
         case Observe():
@@ -189,6 +188,11 @@ def failed(s: Situation, event: ModelFailed) -> None:
 
 def _begun_at(s: Situation) -> float:
     return s.counters.episode_at if s.counters.episode_at is not None else s.at
+
+
+def ask_person(s: Situation, sentence: str) -> None:
+    """Ask how to go on; the answer is heard by whoever goes on (`question_id`)."""
+    ending.ask(s, AskPerson(question_id(s), "question", s.head or "", None, sentence, ("go-on", "stop")))
 
 
 def question_id(s: Situation) -> str:

@@ -13,7 +13,7 @@ from harnessd.policy.tools import ToolSettings
 
 
 def advance(s: Situation) -> bool:
-    """Start what may start now. False when no call is open any more: the turn is complete.
+    """Start what may start now. False when nothing is under way: the turn is complete, or a person is to be asked.
 
     Neighbouring `read_only` calls of one reply run side by side; any other runs alone, in order, so that a checkpoint
     means something.
@@ -34,6 +34,8 @@ def advance(s: Situation) -> bool:
                 return True
         elif call in s.pending or s.state in (RunState.OVER, RunState.CANCELLING):
             return True
+        if s.asking is not None:
+            break
     return bool(s.in_flight)
 
 

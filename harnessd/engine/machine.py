@@ -179,10 +179,12 @@ class Run:
             ending.end(s, s.ending)
         elif last_word:
             self._complete()
-        elif s.step_down is not None:
+        elif s.step_down is not None and s.asking is None:
             ending.step_down(s)
-        elif s.pending and calling.advance(s):
+        elif s.asking is None and s.pending and calling.advance(s):
             pass
+        elif s.asking is not None:
+            asking.ask_person(s, s.asking)
         elif s.state is not RunState.OVER:
             asking.turn(s)
 

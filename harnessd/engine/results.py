@@ -59,8 +59,8 @@ def decide(s: Situation, call: PendingCall, it: Incident) -> None:
             call.not_before = s.at + after_s
             call.effect = None
         case NeedsHuman(question):
-            s.say("needs_human", sentence=question)
             _observe(s, call, it)
+            s.asking = question
         case Stop(reason):
             _observe(s, call, it)
             ending.end(s, stopped(s, reason, it.failure, it.error_class))

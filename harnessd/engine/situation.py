@@ -85,6 +85,7 @@ class Situation:
     questions: dict[str, Question] = field(default_factory=dict)  # by id
     partial: Mapping[str, str] = field(default_factory=dict)
     ending: Ending | None = None
+    asking: str | None = None  # a question about the task, put to a person as soon as nothing is in flight
     step_down: StepDown | None = None
     last_at: float | None = None
     at: float = 0.0  # of the event under way

@@ -239,6 +239,37 @@ def test_stop_ends_the_task_and_is_not_heard_again_on_resume() -> None:
     assert desk.run.state is RunState.MODEL
 
 
+DENIED_TO_PERSON = "---\nkind: retry\ntool: {classes: {permission_denied: {do: needs_human}}}\n"
+
+
+def test_a_tools_failure_that_needs_a_person_is_told_and_waits() -> None:  # R1.1
+    desk = Desk(policies(FREE + DENIED_TO_PERSON))
+    desk.lease()
+    desk.replied(calls(("look", {}), ("look", {"a": 1}), ("note", {})))
+    desk.failed(tool_failure("look", "denied"), "e2")
+    assert desk.run.state is RunState.TOOLS, "the reader beside it comes to its end first"
+    desk.returned("ok", "e3")
+    assert desk.last == HandBack("waiting")
+    (question,) = desk.ledger.asked
+    assert (question.kind, question.sentence) == ("question", "tool/look: outside of the workspace")
+    desk.ledger.answer(question.id, "go-on", "Use the other folder.")
+    desk.lease()
+    assert [act.tool for act in desk.under_way.values() if isinstance(act, CallTool)] == ["note"]
+    desk.returned("ok")
+    assert "Use the other folder." in desk.requests[-1].request.messages[-1].text
+    assert unpaired(desk.ledger.path) == []
+
+
+def test_a_refused_tool_asks_a_person_when_nothing_else_is_left_to_do() -> None:
+    desk = Desk(policies(f"{TOOLS}permissions: [{{for: tool/pay, do: deny}}]\n" + DENIED_TO_PERSON))
+    desk.lease()
+    desk.replied(calls(("pay", {})))
+    assert desk.last == HandBack("waiting")
+    desk.ledger.answer(desk.ledger.asked[0].id, "stop")
+    desk.lease()
+    assert desk.ledger.reason is StopReason.ABORTED
+
+
 # --- pausing, draining, cancelling ------------------------------------------------------------------------------------
 
 
