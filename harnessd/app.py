@@ -36,7 +36,7 @@ from harnessd.policy.kinds import KINDS
 from harnessd.providers import PROTOCOLS, Endpoint
 from harnessd.runtime import crashpoints, telemetry
 from harnessd.runtime.catalog import AgentFacts, Catalog
-from harnessd.runtime.control import listen
+from harnessd.runtime.control import Lineage, listen
 from harnessd.runtime.control import serve as serve_control
 from harnessd.runtime.daemon import Facade, Parts, WallClock, serve
 from harnessd.runtime.drafts import Known, draft_from
@@ -217,7 +217,14 @@ class _Daemon:
             clock=self.clock,
             manager=ServiceManager(os.environ),
             control=lambda stop, started: serve_control(
-                listener, store, facade, stop, clock=self.clock, uid=os.geteuid(), started=started
+                listener,
+                store,
+                facade,
+                stop,
+                clock=self.clock,
+                uid=os.geteuid(),
+                started=started,
+                lineage=Lineage(os.getpid(), jobs.task_of),
             ),
             watch=reloader.run,
             reload=lambda: _reload(reloader),

@@ -19,7 +19,7 @@ Rows = Mapping[str, tuple[str, str]]
 DAEMON: Rows = {
     "run": ("harnessd.cli.daemon:run_daemon", "Run the daemon in the foreground."),
     "check": ("harnessd.cli.daemon:check", "Read all configuration and policies and print problems; touch nothing."),
-    "demo": ("harnessd.cli.demo:demo", "Show the defences at work: no key, no network, nothing to set up."),
+    "demo": ("harnessd.cli.demo.show:demo", "Show the defences at work: no key, no network, nothing to set up."),
     "restore": ("harnessd.cli.daemon:restore", "Make a backup the store."),
 }
 CLIENT: Rows = {
@@ -41,6 +41,7 @@ CLIENT: Rows = {
     "deny": ("harnessd.cli.tasks:deny", "Deny calls that wait for approval."),
     "tree": ("harnessd.cli.sessions:tree", "The session tree of a task: branches and the pointer."),
     "show": ("harnessd.cli.sessions:show", "One node of a session: what was said, asked and answered."),
+    "policy": ("harnessd.cli.policy:policy", "Check, explain, compare, change and revert policies."),
     "completion": ("harnessd.cli.operations:completion", "Print the completion script of a shell."),
 }
 _FLAGS_OF_ALL = ("--json", "--debug")

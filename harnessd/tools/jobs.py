@@ -119,6 +119,14 @@ class Jobs(JobKeeper):
     def listen(self, heard: Callable[[JobEnded], None]) -> None:
         self._heard.append(heard)
 
+    def task_of(self, pids: Sequence[int]) -> str | None:
+        """The task whose command's supervisor is among these pids: a process and its parents."""
+        for task in {*self._jobs, *self._attended}:
+            running = [*self._attended.get(task, {}).values(), *(job.running for job in self._of(task).values())]
+            if any(one.identity is not None and one.identity.pid in pids for one in running):
+                return task
+        return None
+
     async def aclose(self) -> None:
         await asyncio.gather(*(self.end_task(task) for task in {*self._jobs, *self._attended}))
 

@@ -14,7 +14,7 @@ import click
 
 from harnessd.cli import render
 from harnessd.cli.client import FAILED, USAGE, Client, Problem
-from harnessd.cli.demo_stage import SCRIPTS, Stage
+from harnessd.cli.demo.stage import SCRIPTS, Stage
 from harnessd.cli.sessions import event_line
 
 TOTAL_S = 60.0
