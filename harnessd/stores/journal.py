@@ -19,7 +19,7 @@ from harnessd.domain.record import (
     StoredEvent,
 )
 from harnessd.domain.session import Node, NodeKind, open_calls
-from harnessd.domain.task import Lease, TaskState
+from harnessd.domain.task import Lease
 from harnessd.stores.database import Conflict, Missed, Rows, Statement
 from harnessd.stores.kernel import Kernel, event
 from harnessd.stores.records import TARGETS, explain_miss, fence_of, unit_of
@@ -99,20 +99,18 @@ def points_of(records: Sequence[Record]) -> tuple[str, ...]:
     question's row and the notification. J21: between a task's end and the cleanup behind it. J13 does not exist:
     outcome and result node are one unit.
     """
-    points = set()
+    points: set[str] = set()
     for record in records:
-        match record:
-            case AppendNode(node) if node.kind is NodeKind.TOOL_RESULT:
+        if isinstance(record, AppendNode):
+            if record.node.kind is NodeKind.TOOL_RESULT:
                 points.add("J14")
-            case MovePointer():
-                points.add("J16")
-            case AskPerson():
-                points.add("J20")
-            case ChangeTask(verb) if TARGETS[verb] in (TaskState.STOPPED, TaskState.COMPLETED):
-                points.add("J21")
-            case _:
-                pass
-    return tuple(sorted(points))
+        elif isinstance(record, MovePointer):
+            points.add("J16")
+        elif isinstance(record, AskPerson):
+            points.add("J20")
+        elif isinstance(record, ChangeTask) and TARGETS[record.verb].ended:
+            points.add("J21")
+    return tuple(sorted(points)) if points else ()
 
 
 def whole_path(task: str, session: Rows, rows: Rows) -> tuple[Node, ...]:

@@ -54,6 +54,20 @@ DEFAULT_REASON: Mapping[Verb, StopReason] = {
 }
 AFRESH = (Verb.RESUME, Verb.RETRY)
 
+# Every record but a node, which is row and event in one.
+Written = (
+    MovePointer
+    | PlanEffect
+    | SettleEffect
+    | RecordDecision
+    | RecordEvent
+    | SaveCounters
+    | ChangeTask
+    | TakeMessage
+    | AskPerson
+    | FreezeSystem
+)
+
 
 def unit_of(lease: Lease, records: Sequence[Record], now: float, revision: int) -> Unit:
     """The whole unit: the fence first, then the records in order, then the events that nobody recorded by name."""
@@ -63,26 +77,23 @@ def unit_of(lease: Lease, records: Sequence[Record], now: float, revision: int) 
     named = {record.type for record in records if isinstance(record, RecordEvent)}
     asked = any(isinstance(record, AskPerson) for record in records)
     for record in records:
-        statements += _written(record, lease, now, revision)
+        if isinstance(record, AppendNode):
+            statements += append_node(lease, record.node, revision, fenced=bool(statements))
+            continue
+        if not statements:
+            statements.append(Statement("fence", fence_of(lease), 1))
+        statements += _written(record, lease, now)
         if asked and isinstance(record, ChangeTask) and record.verb is Verb.ASK:
             continue  # the question speaks for the task's move
         shown = _shown(record, task, now, revision)
         seen += [one for one in shown if one.params["type"] not in named] if named else shown
     seen += [event(r.type, now, task, r.data, r.node, revision) for r in records if isinstance(r, RecordEvent)]
-    return (*fenced(lease, statements), *seen)
+    return (*statements, *seen)
 
 
 def fence_of(lease: Lease) -> dict[str, Any]:
     """The parameters that a lease's holder must match."""
     return {"task": lease.task, "owner": lease.owner, "epoch": lease.epoch}
-
-
-def fenced(lease: Lease, statements: Sequence[Statement]) -> Unit:
-    """The statements behind the fence; the node that most units begin with carries it itself."""
-    fence = fence_of(lease)
-    if statements and statements[0].name == "advance":
-        return (Statement("fenced_advance", statements[0].params | fence, 1), *statements[1:])
-    return (Statement("fence", fence, 1), *statements)
 
 
 def explain_miss(missed: Missed, lease: Lease) -> HarnessError:
@@ -100,10 +111,8 @@ def explain_miss(missed: Missed, lease: Lease) -> HarnessError:
     return IllegalEvent(f"Task {lease.task}: {words.get(missed.statement, missed.statement)}; nothing was written.")
 
 
-def _written(record: Record, lease: Lease, now: float, revision: int) -> Sequence[Statement]:
+def _written(record: Written, lease: Lease, now: float) -> Sequence[Statement]:
     match record:
-        case AppendNode(node):
-            return append_node(lease.task, node, revision)
         case ChangeTask():
             return change_task(lease, record, now)
         case RecordEvent():
@@ -138,26 +147,26 @@ def _updated(
             return "freeze_system", {"text": plain(text)}
 
 
-def append_node(task: str, node: Node, revision: int) -> tuple[Statement, Statement]:
-    """The pointer and the chain go on by compare-and-set on the parent; then the row takes its hash from there."""
-    payload = encode(dict(node.payload))
+def append_node(lease: Lease, node: Node, revision: int, *, fenced: bool) -> tuple[Statement, Statement]:
+    """The pointer and the chain go on by compare-and-set on the parent; then the row takes its hash from there.
+
+    A node that begins its unit carries the fence in the same statement.
+    """
+    payload = encode(node.payload if isinstance(node.payload, dict) else dict(node.payload))
     kind = node.kind.value
-    go_on = {
-        "task": task,
-        "id": node.id,
-        "parent": node.parent,
-        "digest": digest(node.id, node.parent, kind, node.at, payload),
-    }
-    row = {
-        "task": task,
+    params = {
+        "task": lease.task,
+        "owner": lease.owner,
+        "epoch": lease.epoch,
         "id": node.id,
         "parent": node.parent,
         "kind": kind,
         "payload": payload,
         "at": node.at,
         "revision": revision,
+        "digest": digest(node.id, node.parent, kind, node.at, payload),
     }
-    return Statement("advance", go_on, 1), Statement("insert_node", row)
+    return Statement("advance" if fenced else "fenced_advance", params, 1), Statement("insert_node", params)
 
 
 def change_task(lease: Lease, change: ChangeTask, now: float) -> tuple[Statement, ...]:
@@ -226,7 +235,7 @@ def _question(task: str, ask: AskPerson, now: float) -> dict[str, Any]:
 # --- what people see ------------------------------------------------------------------------------------------------
 
 
-def _shown(record: Record, task: str, now: float, revision: int) -> Sequence[Statement]:
+def _shown(record: Written, task: str, now: float, revision: int) -> Sequence[Statement]:
     match record:
         case MovePointer(expected, to):
             return (event(EventType.POINTER_MOVED, now, task, {"from": expected, "to": to}, to, revision),)
