@@ -51,7 +51,8 @@ from tests.engine.scenery import (
 )
 
 IMPATIENT = "---\nkind: retry\nmodel: {retries: 1, classes: {auth: {do: needs_human}}}\npark: {max: 2m}\n"
-STRICT = "---\nkind: retry\ntool: {retries: 1, classes: {execution_failed: {do: stop}, permission_denied: {do: needs_human}}}\n"
+_STRICT_CLASSES = "execution_failed: {do: stop}, permission_denied: {do: needs_human}"
+STRICT = f"---\nkind: retry\ntool: {{retries: 1, classes: {{{_STRICT_CLASSES}}}}}\n"
 RULES = (TOOLS, FREE, FREE + IMPATIENT, TOOLS + "ask: {after: 1h, do: stop}\n" + STRICT)
 LIMITS: tuple[dict[str, float], ...] = (
     *({}, {}, {"tool_calls": 3.0}, {"tool_calls": 8.0}, {"turns": 4.0}, {"cost_usd": 0.6}, {"tokens": 150.0}),
