@@ -46,6 +46,7 @@ from harnessd.tools.tree import (
 MARKER = "_HARNESSD_CALL"
 KILL_S = 2.0  # the whole time a kill may take before it is called incomplete
 SUPERVISOR_S = 0.8  # of it: how long the supervisor has before the daemon takes over
+EXEC_S = 2.0  # after this a forked command that nobody calls failed counts as started
 OUTPUT_FILE_MAX = 256 * 1024 * 1024
 TIMED_OUT = 124  # what timeout(1) exits with
 
@@ -157,8 +158,7 @@ class Running:
                     return await asyncio.shield(self.gone)
         # The supervisor is stopped or starved. Its descendants are killed first, while they are still below it.
         clean = await loop.run_in_executor(_THREADS, self._kill_by_hand)
-        if not self.ended.done():
-            self.ended.set_result(self._how_ended(-signal.SIGKILL, lost=True))
+        self._set_ended(-signal.SIGKILL, lost=True)
         await asyncio.wait({self.gone}, timeout=COLLECT_S)
         return clean
 
@@ -191,18 +191,24 @@ class Running:
         match word:
             case "forked":
                 self.main = identify(int(number))
-            case "started":
-                self.started.set_result(0)
-            case "failed":
-                self.started.set_result(int(number))
+                # A command may stop its supervisor before that has said more.
+                asyncio.get_running_loop().call_later(EXEC_S, self._set_started, 0)
+            case "started" | "failed":
+                self._set_started(int(number))
             case "exited":
-                self.ended.set_result(self._how_ended(int(number)))
+                self._set_ended(int(number))
             case _:  # `flooded`, `full`; and `empty`, said by a supervisor that ends now: `_close` makes sure of it
                 self._words.add(word)
 
-    def _how_ended(self, code: int, *, lost: bool = False) -> Ended:
+    def _set_started(self, error: int) -> None:
+        if not self.started.done():
+            self.started.set_result(error)
+
+    def _set_ended(self, code: int, *, lost: bool = False) -> None:
         flooded, full = "flooded" in self._words, "full" in self._words
-        return Ended(code if code >= 0 else 128 - code, -code if code < 0 else None, lost, flooded, full)
+        ended = Ended(code if code >= 0 else 128 - code, -code if code < 0 else None, lost, flooded, full)
+        if not self.ended.done():
+            self.ended.set_result(ended)
 
     async def _close(self) -> None:
         """The supervisor ended. After a proper end nothing is left; if it was killed, its orphans are looked for."""
@@ -214,10 +220,8 @@ class Running:
         clean = status == 0 or await loop.run_in_executor(_THREADS, self._kill_orphans)
         if uncollected:
             await loop.run_in_executor(_THREADS, collect)
-        if not self.started.done():
-            self.started.set_result(0)
-        if not self.ended.done():
-            self.ended.set_result(self._how_ended(-signal.SIGKILL, lost=True))
+        self._set_started(0)
+        self._set_ended(-signal.SIGKILL, lost=True)
         if not self.gone.done():
             self.gone.set_result(clean)
 

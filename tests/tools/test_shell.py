@@ -153,6 +153,16 @@ def _name(pid: str) -> str:
         return ""
 
 
+async def test_a_supervisor_stopped_in_the_first_moment_does_not_hide_that_the_command_runs(
+    bench: Bench, needle: str, alive: Alive
+) -> None:
+    context = bench.context(timeout_s=0.3, on_timeout="kill")
+    failure = await bench.failed("bash", context, command=f"kill -STOP $PPID; exec sleep {needle}")
+    assert failure.hint is ErrorClass.TIMEOUT
+    assert failure.effect_begun
+    assert alive(needle) == []
+
+
 async def test_a_flood_is_ended_at_a_bound(bench: Bench) -> None:
     context = bench.context(timeout_s=60, output_max=4096)
     failure = await bench.failed("bash", context, command="yes 0123456789012345678901234567890123456789")
