@@ -309,6 +309,13 @@ class AnyOrder(RuleBasedStateMachine):
         return tries
 
     @invariant()
+    def everything_is_counted_once(self) -> None:
+        ledger = self.desk.ledger
+        assert ledger.counters.turns == sum(node.kind is NodeKind.ASSISTANT for node in ledger.nodes.values())
+        assert ledger.counters.tool_calls == len(self._tries())
+        assert sum(ledger.counters.calls_of.values()) == ledger.counters.tool_calls
+
+    @invariant()
     def each_warning_is_given_once(self) -> None:
         given = [(e.data["budget"], e.data["level"]) for e in self.desk.ledger.events if e.type == "budget_warning"]
         assert len(given) == len(set(given))
