@@ -29,6 +29,10 @@ class Catalog:
     models: Mapping[str, ModelFacts]
     tools: Mapping[str, Tool]
 
+    def model_of(self, agent: str) -> str:
+        """The alias of an agent's model; empty if there is no such agent any more."""
+        return self.agents[agent].model if agent in self.agents else ""
+
     def brief(self, task: Task) -> RunBrief | str:
         """What a run knows from the start, or the sentence why there is none: harness.yaml no longer fits the task."""
         agent = self.agents.get(task.draft.agent)

@@ -19,10 +19,10 @@ from harnessd.domain.task import TaskDraft
 from harnessd.engine.protocol import StepDown
 from harnessd.runtime import telemetry
 from harnessd.runtime.control.live import Told
-from harnessd.runtime.in_force import Standing
-from harnessd.runtime.policy_keeper import Keeper, Result
+from harnessd.runtime.host.systemd import ServiceManager
+from harnessd.runtime.policies.in_force import Standing
+from harnessd.runtime.policies.keeper import Keeper, Result
 from harnessd.runtime.runner import Runner
-from harnessd.runtime.systemd import ServiceManager
 from harnessd.runtime.worker import Pool
 
 _log = telemetry.log("daemon")
@@ -149,7 +149,7 @@ class Parts:
     clock: Clock
     manager: ServiceManager
     control: Callable[[asyncio.Event, Callable[[], None]], Awaitable[None]]  # (stop, started)
-    reload: Callable[[], Awaitable[None]]  # what SIGHUP asks for
+    reload: Callable[[], Awaitable[Any]]  # what SIGHUP asks for
     watch: Callable[[], Awaitable[None]]  # the policy files, until cancelled
     status_line: Callable[[], str]
     drain_s: float = 60.0

@@ -18,7 +18,7 @@ from harnessd.engine.protocol import Cancelled, Finish, StepDown
 from harnessd.policy import TaskPolicies
 from harnessd.runtime import recovery, telemetry
 from harnessd.runtime.catalog import Catalog
-from harnessd.runtime.in_force import Standing
+from harnessd.runtime.policies.in_force import Standing
 from harnessd.runtime.runner import Runner, Surroundings, lease_of
 
 _log = telemetry.log("worker")

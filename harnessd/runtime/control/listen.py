@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harnessd.domain.failure import ConfigError, HarnessError
-from harnessd.runtime.socket_path import too_long
+from harnessd.runtime.host.socket_path import too_long
 
 # Somebody who accepts nothing for this long still listens: the file is not stale.
 _PROBE_S = 1.0

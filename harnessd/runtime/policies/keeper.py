@@ -14,7 +14,7 @@ from harnessd.domain.ports import Clock, Refused
 from harnessd.domain.revision import RevisionDraft, RevisionState, RevisionStore
 from harnessd.policy import Problem
 from harnessd.runtime import telemetry
-from harnessd.runtime.in_force import InForce, Standing
+from harnessd.runtime.policies.in_force import InForce, Standing
 
 _log = telemetry.log("policies")
 # The guard never holds a set for fewer tasks than this: two may always be stopped by an edit (policies.md, "Guard").

@@ -1,0 +1,119 @@
+"""Configured: what harness.yaml means for the runtime: catalog, prices, keys, environments, drafts that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harnessd.config.environment import resolve_secret
+from harnessd.config.settings import Settings
+from harnessd.domain.ports import Refused, Tool
+from harnessd.domain.task import TaskDraft
+from harnessd.engine.protocol import ModelFacts
+from harnessd.policy import PolicySet
+from harnessd.policy.kinds import KINDS
+from harnessd.runtime.catalog import AgentFacts, Catalog
+from harnessd.runtime.drafts import Known, draft_from
+from harnessd.runtime.gateway import Prices
+from harnessd.runtime.redact import Redactor
+
+# What a tool's process gets of our environment; everything else an agent must ask for (contracts.md, `env`).
+_PASSED_ALWAYS = ("PATH", "LANG")
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+@dataclass(slots=True)
+class Configured:
+    """harness.yaml at work. `settings` is replaced when its agents are read again; `state` is the store's folder."""
+
+    path: Path
+    folder: Path  # of the policies
+    settings: Settings
+    state: Path
+    environ: Mapping[str, str]
+    redactor: Redactor
+
+    def catalog(self, tools: Mapping[str, Tool]) -> Catalog:
+        """The agents and models a task may name."""
+        agents = {
+            name: AgentFacts(
+                name, agent.system, tuple(tool for tool in agent.tools if tool in tools), agent.model, agent.policies
+            )
+            for name, agent in self.settings.agents.items()
+        }
+        models = {}
+        for alias, model in self.settings.models.items():
+            price = self.prices(alias)
+            models[alias] = ModelFacts(alias, model.window, model.max_output, price.input, price.output)
+        return Catalog(agents, models, tools)
+
+    def prices(self, alias: str) -> Prices:
+        """What a model costs; without a price it counts as the dearest declared one, never as free (R3.9)."""
+        price = self.settings.models[alias].prices
+        if price is None:
+            declared = [model.prices for model in self.settings.models.values() if model.prices is not None]
+            price = max(declared, key=lambda each: each.output, default=None)
+        return Prices() if price is None else Prices(price.input, price.output, price.cache_read, price.cache_write)
+
+    def key(self, alias: str) -> Callable[[], str | None]:
+        """Reads a model's key; called at each call, so that a new credential needs no restart.
+
+        The reader raises OSError with a sentence where the key is declared and cannot be had.
+        """
+        secret = self.settings.models[alias].key
+
+        def read() -> str | None:
+            if secret is None:
+                return None
+            found = resolve_secret(secret, self.environ, f"model {alias}")
+            if found.value is None:
+                raise OSError(f"{found.sentence}: {found.remedy}")
+            return self.redactor.learn(found.value)
+
+        return read
+
+    def wishes(self, agent: str) -> Mapping[str, str]:
+        """The policies that an agent asks for."""
+        found = self.settings.agents.get(agent)
+        return found.policies if found is not None else {}
+
+    def environment(self, agent: str, folder: Path) -> dict[str, str]:
+        """A child's environment, built from nothing: what the agent passes and sets, a home and scratch of the task."""
+        home, scratch = folder / "home", folder / "tmp"
+        home.mkdir(exist_ok=True)
+        scratch.mkdir(exist_ok=True)
+        env = self.settings.agents[agent].env if agent in self.settings.agents else None
+        passed = (*_PASSED_ALWAYS, *(env.pass_ if env else ()))
+        built = {"PATH": _PATH, "LANG": "C.UTF-8", "TERM": "dumb"}
+        built |= {name: self.environ[name] for name in passed if name in self.environ}
+        built |= {"HOME": str(home), "TMPDIR": str(scratch)}
+        return built | {name: str(value) for name, value in (env.set if env else {}).items()}
+
+    def draft(self, body: Mapping[str, Any], policies: PolicySet) -> TaskDraft | Refused:
+        """The draft behind a submit's body, refused where it could not run: unknown names, no key, no such folder."""
+        agents = {name: agent.model for name, agent in self.settings.agents.items()}
+        known = Known(
+            agents=agents,
+            models=tuple(self.settings.models),
+            default_agent=self.settings.default_agent,
+            policies={kind: policies.names(kind) for kind in KINDS},
+            roots=tuple(Path(root) for root in self.settings.workspaces.roots),
+            protected=(self.path.absolute(), self.folder, self.state),
+        )
+        draft = draft_from(body, known)
+        if isinstance(draft, Refused):
+            return draft
+        alias = draft.model or agents[draft.agent]
+        secret = self.settings.models[alias].key
+        if secret is not None:
+            found = resolve_secret(secret, self.environ, f"model {alias}")
+            if found.value is None:
+                return Refused("refused", f"{found.sentence}.", f"{found.remedy[:1].upper()}{found.remedy[1:]}.")
+        return draft
+
+    def sources(self) -> dict[str, Any]:
+        """Which files the policies come from, for `policy diff files`; what agents ask for, for `policy show --for`."""
+        agents = {name: dict(agent.policies) for name, agent in self.settings.agents.items()}
+        return {"config": str(self.path.absolute()), "folder": str(self.folder), "agents": agents}
