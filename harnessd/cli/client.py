@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from select import select
 from typing import Any
 
-from harnessd.runtime.socket_path import find_socket, too_long
+from harnessd.runtime.host.socket_path import find_socket, too_long
 
 DONE, FAILED, USAGE, UNREACHABLE, NOT_FOUND, REFUSED, WAITS, FAULT = 0, 1, 2, 3, 4, 5, 6, 70
 TIMED_OUT, INTERRUPTED = 124, 130

@@ -19,7 +19,13 @@ import pytest
 
 from harnessd.domain.failure import ConfigError, HarnessError
 from harnessd.runtime.control import listen
-from harnessd.runtime.socket_path import MAX_BYTES, SYSTEM_SOCKET, client_socket_paths, daemon_socket_path, find_socket
+from harnessd.runtime.host.socket_path import (
+    MAX_BYTES,
+    SYSTEM_SOCKET,
+    client_socket_paths,
+    daemon_socket_path,
+    find_socket,
+)
 from tests.control_server import control_server
 
 
