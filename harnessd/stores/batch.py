@@ -50,6 +50,7 @@ class BatchRunner:
     def run(self, connection: sqlite3.Connection, units: Sequence[Unit]) -> tuple[list[Answer], int, int]:
         """Give the answers, the number of this commit and the newest event, after the commit.
 
+        Where nothing was changed (a claim with nothing queued) there is nothing to sync: no commit, number 0.
         Raises Unwritten, CommitUnknown, StoreLost.
         """
         self._crashpoint("J27-begin")  # nothing of the batch exists
@@ -60,7 +61,11 @@ class BatchRunner:
         except sqlite3.Error as error:
             raise Unwritten(self.explain(error)) from error
         try:
+            changes = connection.total_changes
             answers = self._members(cursor, units)
+            if connection.total_changes == changes:
+                _roll_back(connection)
+                return answers, 0, 0
             marked = cursor.execute(self._texts["mark_commit"], self._epoch).fetchall()
             newest_event = cursor.execute(self._texts["newest_event"]).fetchone()[0]
         except sqlite3.Error as error:

@@ -22,6 +22,7 @@ DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 ID_DIGITS = 6  # 2**30 seconds from the start below: until 2058
 ID_START_S = 1_704_067_200  # 2024-01-01T00:00:00Z
 ID_TRIES = 8
+CLAIMS_AT_ONCE = 16  # in one unit: it is written out for all of them before anybody knows how many are queued
 BEYOND = "\x7f"  # sorts behind every id
 
 
@@ -42,10 +43,11 @@ class Queue(Kernel):
     async def submit(self, draft: TaskDraft, now: float) -> Submitted | Refused:
         """See the port."""
         self._crashpoint("J1")  # read, not written: the client sees no answer and asks again with its key
-        found = await self._predecessors(draft.after)
-        if isinstance(found, Refused):
-            return found
-        draft = replace(draft, after=found)
+        if draft.after:
+            found = await self._predecessors(draft.after)
+            if isinstance(found, Refused):
+                return found
+            draft = replace(draft, after=found)
         for _ in range(ID_TRIES):
             task = Task(self._next_id(now), draft, TaskState.QUEUED, now)
             unit = submission(task)
@@ -93,22 +95,31 @@ class Queue(Kernel):
 
     async def claim(self, owner: str, limit: int, now: float, ttl_s: float) -> tuple[Task, ...]:
         """See the port."""
+        tasks: tuple[Task, ...] = ()
+        while len(tasks) < limit:
+            wanted = min(limit - len(tasks), CLAIMS_AT_ONCE)
+            more = await self._claim(owner, wanted, now, now + ttl_s)
+            tasks += more
+            if len(more) < wanted:
+                break
+        if tasks:
+            self._crashpoint("J3")  # leased, nobody works: the lease ends, or the next start releases it
+        return tasks
+
+    async def _claim(self, owner: str, count: int, now: float, expires: float) -> tuple[Task, ...]:
         unit: list[Statement] = []
         data = encode({"owner": owner})
-        for _ in range(limit):
+        for _ in range(count):
             self._claims += 1
             claim = f"{self.epoch}-{self._claims}"
-            params = {"owner": owner, "now": now, "expires": now + ttl_s, "claim": claim, "data": data}
+            params = {"owner": owner, "now": now, "expires": expires, "claim": claim, "data": data}
             unit += (
                 Statement("claim_one", params, or_stop=True),
                 Statement("hold_workspace", params),
                 Statement("event_started", params),
             )
         answer = await self._write(tuple(unit))
-        tasks = tuple(task_from(rows[0]) for rows in answer[0::3] if rows)
-        if tasks:
-            self._crashpoint("J3")  # leased, nobody works: the lease ends, or the next start releases it
-        return tasks
+        return tuple(task_from(rows[0]) for rows in answer[0::3] if rows)
 
     async def heartbeat(self, leases: Sequence[Lease], now: float, ttl_s: float) -> frozenset[str]:
         """See the port."""
@@ -221,10 +232,10 @@ def submission(task: Task) -> Unit:
         "identity": identity_of(draft) if draft.key is not None else "",
         "draft": encode(draft_to_json(draft)),
         "agent": plain(draft.agent),
-        "labels": encode(dict(draft.labels)),
+        "labels": encode(dict(draft.labels)) if draft.labels else "{}",
         "priority": draft.priority,
         "not_before": draft.not_before,
-        "after": encode(list(draft.after)),
+        "after": encode(list(draft.after)) if draft.after else "[]",
         "workspace": plain(folder(draft.workspace)),
         "now": task.submitted_at,
     }

@@ -53,6 +53,16 @@ DEFAULT_REASON: Mapping[Verb, StopReason] = {
     Verb.STOP: StopReason.ERROR,
 }
 AFRESH = (Verb.RESUME, Verb.RETRY)
+# What a move sets where nobody says anything else; without an owner it is a person's.
+NOTHING: Mapping[str, Any] = {
+    "owner": None,
+    "error_class": None,
+    "sentence": "",
+    "next_steps": "[]",
+    "until": None,
+    "why": "",
+    "waits_for": None,
+}
 
 # Every record but a node, which is row and event in one.
 Written = (
@@ -80,7 +90,7 @@ def unit_of(lease: Lease, records: Sequence[Record], now: float, revision: int) 
         if isinstance(record, AppendNode):
             statements += append_node(lease, record.node, revision, fenced=bool(statements))
             continue
-        if not statements:
+        if not statements and not isinstance(record, ChangeTask):  # a move carries the fence itself, as a node does
             statements.append(Statement("fence", fence_of(lease), 1))
         statements += _written(record, lease, now)
         if asked and isinstance(record, ChangeTask) and record.verb is Verb.ASK:
@@ -180,8 +190,9 @@ def change_task(lease: Lease, change: ChangeTask, now: float) -> tuple[Statement
         {
             "reason": change.reason,
             "error_class": change.error_class,
+            "owner": lease.owner,
             "sentence": plain(change.sentence),
-            "next_steps": encode(change.next_steps),
+            "next_steps": encode(change.next_steps) if change.next_steps else "[]",
             "until": change.until,
             "why": plain(change.why),
             "waits_for": change.waits_for,
@@ -199,22 +210,22 @@ def move(
 ) -> tuple[Statement, ...]:
     """The statements of one move in TASK_TRANSITIONS: the row, and the workspace when the task ends."""
     target = TARGETS[verb]
-    defaults = {"error_class": None, "sentence": "", "next_steps": "[]", "until": None, "why": "", "waits_for": None}
-    reason = facts.get("reason") or (DEFAULT_REASON[verb] if target.ended else None)
+    ended = target.ended
+    reason = (facts.get("reason") or DEFAULT_REASON[verb]) if ended else None
     params = {
-        **defaults,
+        **NOTHING,
         **facts,
         "task": task,
         "epoch": epoch,
         "to": target.value,
         "sources": f" {' '.join(sources)} ",
-        "reason": reason.value if reason is not None and target.ended else None,
-        "ended_at": now if target.ended else None,
-        "forget": target.ended or verb is Verb.PAUSE or verb in AFRESH,
+        "reason": reason.value if reason is not None else None,
+        "ended_at": now if ended else None,
+        "forget": ended or verb is Verb.PAUSE or verb in AFRESH,
         "afresh": verb in AFRESH,
     }
     row = Statement("move_task", params, must_touch=1)
-    return (row, Statement("free_workspace", {"task": task})) if target.ended else (row,)
+    return (row, Statement("free_workspace", {"task": task})) if ended else (row,)
 
 
 def _question(task: str, ask: AskPerson, now: float) -> dict[str, Any]:

@@ -170,9 +170,10 @@ class SqliteDatabase:
         assert self._runner is not None  # noqa: S101 - set by open
         check_identities(self.path, self._identities)
         answers, commit, newest_event = self._runner.run(connection, units)
-        # Once more behind the commit: what went into an unlinked file must not be acknowledged.
-        check_identities(self.path, self._identities)
-        self._remember(commit)
+        if commit:
+            # Once more behind the commit: what went into an unlinked file must not be acknowledged.
+            check_identities(self.path, self._identities)
+            self._remember(commit)
         return answers, newest_event
 
     def _remember(self, commit: int) -> None:

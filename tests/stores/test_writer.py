@@ -192,3 +192,21 @@ async def test_the_log_is_folded_in_and_stays_bounded(tmp_path: Path) -> None:  
     assert {path.name for path in tmp_path.iterdir()} == {"harnessd.db", "harnessd.db.lock", "harnessd.db.acked"}
     with closing(sqlite3.connect(tmp_path / "harnessd.db")) as connection:
         assert connection.execute("SELECT count(*) FROM nodes").fetchone() == (300,)
+
+
+async def test_what_changes_nothing_costs_no_sync(store: SqlStore, gate: Gate) -> None:
+    await submitted(store, key="k")
+    before = gate.batches
+    assert await store.claim("a1", 5, NOW - 1, 20) != ()
+    assert gate.batches == before + 1
+    assert await store.claim("a1", 5, NOW, 20) == ()
+    again = await store.submit(draft("Do it", key="k"), NOW)
+    assert isinstance(again, Submitted)
+    assert await store.heartbeat([Lease("zzzzzz", "a1", 1, 0.0)], NOW, 20) == frozenset()
+    assert gate.batches == before + 1
+
+
+async def test_more_claims_than_fit_into_one_unit(store: SqlStore) -> None:
+    await asyncio.gather(*(submitted(store) for _ in range(50)))
+    assert len(await store.claim("a1", 40, NOW, 20)) == 40
+    assert len(await store.claim("a1", 40, NOW, 20)) == 10

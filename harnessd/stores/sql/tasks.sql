@@ -102,7 +102,7 @@ SELECT min(due) FROM (
     UNION ALL SELECT min(until) FROM tasks WHERE until IS NOT NULL AND state IN ('parked', 'waiting'))
 
 -- name: move_task
--- A person's or the task's own move: only from the state it was planned in.
+-- A person's or the task's own move: only from the state it was planned in, and a worker's only under its lease.
 UPDATE tasks SET state = :to, reason = :reason, error_class = :error_class, sentence = :sentence,
     next_steps = :next_steps, until = :until, why = :why, waits_for = :waits_for, ended_at = :ended_at,
     pause_asked = CASE WHEN :forget THEN 0 ELSE pause_asked END,
@@ -110,6 +110,7 @@ UPDATE tasks SET state = :to, reason = :reason, error_class = :error_class, sent
     recoveries = CASE WHEN :afresh THEN 0 ELSE recoveries END,
     lease_owner = NULL, lease_expires = NULL, claim = NULL
 WHERE id = :task AND epoch = :epoch AND instr(:sources, ' ' || state || ' ') > 0
+AND (:owner IS NULL OR lease_owner = :owner)
 
 -- name: free_workspace
 DELETE FROM workspaces WHERE holder = :task
