@@ -1,4 +1,4 @@
-"""Batch: many units of work in one SQLite transaction, each in its own savepoint; runs on SQLite's thread."""
+"""Batch: many units of work in one SQLite transaction; a member that fails, fails alone. Runs on SQLite's thread."""
 
 from __future__ import annotations
 

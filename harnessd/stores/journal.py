@@ -132,5 +132,5 @@ def _of_open_calls(path: Sequence[Node], questions: Sequence[Question]) -> tuple
     return tuple(
         question
         for question in questions
-        if question.call_id in calls or (question.call_id is None and question.node in there)
+        if question.call_id in calls or (question.call_id is None and (not question.node or question.node in there))
     )
