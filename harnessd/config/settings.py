@@ -248,6 +248,7 @@ class FeatureSettings(Shape):
 class Settings(Shape):
     """harness.yaml."""
 
+    reserved: ClassVar[tuple[str, ...]] = ("mcp",)
     store: Store = Field(Store(), description="Where all state lives.")
     socket: Socket = Field(Socket(), description="Where harnessctl talks to the daemon.")
     workers: Annotated[int, Count(low="1", high="10k")] = Field(32, description="Tasks that run at the same time.")

@@ -22,7 +22,7 @@ from harnessd.policy.kinds import TASK_KINDS
 from harnessd.policy.limits import LimitsPolicy
 from harnessd.policy.loop import LoopPolicy
 from harnessd.policy.notify import NotifyPolicy
-from harnessd.policy.references import Known, references, unresolved
+from harnessd.policy.references import Known, keyed_references, references, unresolved
 from harnessd.policy.retention import RetentionPolicy
 from harnessd.policy.retry import RetryPolicy
 from harnessd.policy.shape import Policy
@@ -113,7 +113,7 @@ class PolicySet:
         """Names that lead nowhere, resolved once for the whole set; a price that nothing tells."""
         found: list[Problem] = []
         for policy in self.policies.values():
-            for reference in references(policy.shape):
+            for reference in (*references(policy.shape), *keyed_references(policy.tree)):
                 problem = unresolved(reference, names)
                 if problem is not None:
                     found.append(problem)

@@ -108,6 +108,9 @@ def reader_of(field: FieldInfo) -> Reader | None:
     for item in field.metadata:
         if isinstance(item, Reader):
             return item
+    origin = get_origin(field.annotation)
+    if isinstance(origin, type) and issubclass(origin, Mapping | tuple | list):
+        return None  # what its items are read by is not what it is read by
     for argument in get_args(field.annotation):
         for item in getattr(argument, "__metadata__", ()):
             if isinstance(item, Reader):

@@ -163,7 +163,7 @@ FACTS: Mapping[str, Fact] = {
 
 def fact_named(name: str, scope: str) -> Fact | None:
     """The fact of that name in that scope, or None."""
-    fact = FACTS.get(name)
+    fact = None if name.endswith(".") else FACTS.get(name)
     if fact is None:
         head, dot, rest = name.partition(".")
         fact = FACTS.get(head + dot) if dot and rest else None

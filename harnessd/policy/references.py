@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from harnessd.policy.conditions import AnyOf, When
 from harnessd.policy.names import Name
-from harnessd.policy.source import Place, Problem, did_you_mean
+from harnessd.policy.source import ListNode, MapNode, Place, Problem, did_you_mean
 
 BUILTIN_TOOLS = (
     "bash",
@@ -67,6 +67,20 @@ def references(value: Any) -> Iterator[Reference]:
     elif isinstance(value, tuple | list):
         for item in value:
             yield from references(item)
+
+
+def keyed_references(tree: MapNode) -> Iterator[Reference]:
+    """Full names that stand as keys: the homes of chains, the tools of a shim."""
+    maps = [tree.get("chains")]
+    shims = tree.get("shims")
+    if isinstance(shims, ListNode):
+        maps += [entry.get("unnest") for entry in shims if isinstance(entry, MapNode)]
+    for node in maps:
+        if not isinstance(node, MapNode):
+            continue
+        for name in node:
+            if "/" in name and "*" not in name:
+                yield Reference(name, node.keys_at[name])
 
 
 def _in_conditions(when: When) -> Iterator[Reference]:

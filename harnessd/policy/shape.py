@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -30,6 +30,7 @@ NAME_PATTERN = r"[a-z][a-z0-9_-]{0,62}"
 class Shape(BaseModel):
     """A frozen map whose unknown keys are refused. Values without default are given by the shipped file."""
 
+    reserved: ClassVar[tuple[str, ...]] = ()  # keys whose machinery comes later: refused with "not yet"
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, populate_by_name=False)
 
 
@@ -94,8 +95,8 @@ class Policy(Generic[S_co]):
 
     def blame(self, *paths: tuple[str | int, ...]) -> Place:
         """Of values that do not go together, the first that an operator wrote."""
-        places = [self.place(*path) for path in paths]
-        return next((place for place in places if not place.builtin), places[0])
+        places = [self.place(*path) for path in paths if find(self.tree, path) is not None]
+        return next((place for place in places if not place.builtin), places[0] if places else self.place(*paths[0]))
 
     def ref(self, *path: str | int, rule: str | None = None) -> RuleRef:
         """Where the value at `path` comes from, as decisions carry it."""
@@ -149,6 +150,9 @@ def _problems(model: type[BaseModel], tree: MapNode, item: Any) -> Iterator[Prob
     match item["type"]:
         case "extra_forbidden" if isinstance(parent, MapNode) and isinstance(last, str):
             owner = model_at(model, path[:-1])
+            if owner is not None and issubclass(owner, Shape) and last in owner.reserved:
+                yield Problem.at(parent.keys_at[last], f'"{last}" is not yet possible', "remove the key")
+                return
             known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
             yield Problem.at(parent.keys_at[last], f'unknown key "{last}"', did_you_mean(last, known))
         case "missing":

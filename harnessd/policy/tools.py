@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -67,6 +67,7 @@ class Undo(Shape):
 class ToolRule(Entry):
     """Settings of tools; each leaf comes from the first entry that fits and states it."""
 
+    reserved: ClassVar[tuple[str, ...]] = ("sandbox",)
     for_: _ToolNames = Field(ANYTHING, alias="for", description="Which tools: tool/NAME, mcp/SERVER/TOOL.")
     when: _ToolWhen = Field(ALWAYS, description="Facts of the call.")
     unless: _ToolWhen = Field(NEVER, description="Facts that speak against it.")
@@ -99,7 +100,7 @@ class PermissionRule(Entry):
     unless: _PermissionWhen = Field(NEVER, description="Facts that speak against it.")
     do: Annotated[str, Word(words=("allow", "ask", "deny"))] = Field(description="allow, ask a person, or deny.")
     say: Annotated[str, Template(names=("tool", "rule"))] | None = Field(
-        None, description='What the model is told on deny; else "Not allowed here."'
+        None, description='What the model is told on deny ("Not allowed here." by itself).'
     )
 
 

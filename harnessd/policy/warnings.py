@@ -67,7 +67,11 @@ def _undecided(policy: Policy[Any], key: str) -> Iterator[Problem]:
 def _same_group(first: Any, second: Any) -> bool:
     """Rules of retry decide only for the sources that know their class."""
     one, two = getattr(first, "class_", "ok"), getattr(second, "class_", "ok")
-    return all(one in group or one == "ok" or two not in group for group in (MODEL_CLASSES, TOOL_CLASSES))
+    for group, sorts in ((MODEL_CLASSES, ("model/",)), (TOOL_CLASSES, ("tool/", "mcp/"))):
+        concerned = any("*" in name.text.split("/")[0] or name.text.startswith(sorts) for name in second.for_)
+        if concerned and one != "ok" and one not in group and two in (*group, "ok"):
+            return False
+    return True
 
 
 def _unassigned(policy: Policy[Any]) -> Iterator[Problem]:
@@ -110,13 +114,12 @@ def _stated_leaves(shape: Shape, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def _never(policy: Policy[Any], key: str, place: int, earlier: int) -> Iterator[Problem]:
+    """Said without the policy's name, so that heirs of the entry do not repeat it."""
     at = policy.place(key, place)
     if at.builtin:
         return
     name, other = policy.ref(key, place).rule, policy.ref(key, earlier).rule
-    message = (
-        f"{policy.kind}/{policy.name}: {name} is never reached: {other} ({policy.place(key, earlier)}) fits before it"
-    )
+    message = f"{name} is never reached: {other} ({policy.place(key, earlier)}) fits before it"
     yield Problem.at(at, message, "put it above, or remove it")
 
 

@@ -84,7 +84,7 @@ def test_paths_start_at_the_folder_of_harness_yaml(site: Site) -> None:
         ),
         (HARNESS + "store: {lease: {ttl: 6s, heartbeat: 5s}}\n", "heartbeat is more than half of ttl"),
         (HARNESS + "tools: {bash: {command: [x], about: X}}\n", '"bash" is a built-in tool: choose another name'),
-        (HARNESS + "mcp: {x: 1}\n", 'unknown key "mcp"'),
+        (HARNESS + "mcp: {x: 1}\n", '"mcp" is not yet possible: remove the key'),
         (HARNESS + "features: {f: {agent: nobody}}\n", 'no agent "nobody"'),
         ("- a\n", "this is no map"),
         (HARNESS + "---\na: 1\n", "a second document: keep one document"),

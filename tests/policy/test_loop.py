@@ -1,0 +1,131 @@
+"""Loop: what is one, and what only looks like one."""
+
+from __future__ import annotations
+
+import pytest
+
+from harnessd.policy.loop import Call, Looping, Turn, detect, fingerprint
+from tests.policy.written import policy, problems
+
+SHIPPED = policy("loop")
+
+
+def one(tool: str = "tool/bash", result: str = "same", **facts: object) -> Turn:
+    changed = bool(facts.pop("changed", False))
+    arguments = {"command": facts.pop("command", "make")}
+    return Turn((Call(tool, arguments, result, **facts),), changed)  # type: ignore[arg-type]
+
+
+def found(*turns: Turn) -> Looping | None:
+    return detect(SHIPPED, turns)
+
+
+def test_the_same_call_three_times_running() -> None:
+    # R3.10
+    assert found(one(), one()) is None
+    loop = found(one(), one(), one())
+    assert loop is not None
+    assert (loop.detector, loop.times, loop.tool, loop.rule.rule) == ("repeat_call", 3, "tool/bash", "repeat_call")
+    assert loop.nudge == (
+        "You have done this 3 times with the same result. Say what you know, then try something else."
+    )
+    assert loop.do == ("nudge", "rollback", "needs_human")
+    assert found(one(), one(), one(command="other"), one()) is None
+    assert found(*[one()] * 5) is not None
+
+
+def test_results_count_too_and_times_and_pids_are_no_change() -> None:
+    # c12: polling whose output changes is progress
+    assert found(*[one(result=f"running {n}0%") for n in range(5)]) is None
+    noisy = [one(result=f"[{n}234] 2026-11-30T12:00:0{n}Z pid {n}77 took 0.{n}3s failed") for n in range(3)]
+    assert found(*noisy) is not None
+    assert found(one(), one(), one(polling=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("done at 12:04:31", "done at 12:05:02", True),
+        ("process 4711 exited", "process 12 exited", True),
+        ("took 120 ms", "took 97 ms", True),
+        ("object at 0x7f3a", "object at 0x11bb", True),
+        ("commit 9fceb02d0ae5", "commit 1a410efbd13", True),
+        ("req_011abcdef", "req_98zzzzzz", True),
+        ("file /tmp/tmpabc123/x", "file /tmp/tmpzzz/x", True),
+        ("Mon, 30 Nov 2026", "Tue, 1 Dec 2026", True),
+        ("3 tests failed", "2 tests failed", False),
+        ("line 10: error", "line 12: error", False),
+        ("running 40%", "running 80%", False),
+        ("value 7", "value 8", False),
+    ],
+)
+def test_what_is_new(first: str, second: str, same: bool) -> None:
+    assert (fingerprint(first) == fingerprint(second)) is same
+
+
+def test_rounds_of_parallel_calls_are_the_same_in_any_order() -> None:
+    # c11
+    def call(x: int, y: int, swapped: bool) -> Call:
+        return Call("get", {"y": y, "x": x} if swapped else {"x": x, "y": y}, "r")
+
+    first = Turn((call(1, 2, False), call(3, 4, False)))
+    second = Turn((call(3, 4, True), call(1, 2, True)))
+    assert found(first, second) is None
+    loop = found(first, second, first)
+    assert loop is not None
+    assert loop.detector == "repeat_call"
+    assert found(first, second, Turn((call(3, 4, False), call(5, 6, False)))) is None
+
+
+def test_alternating_pairs() -> None:
+    a, b = one(command="a"), one(command="b")
+    assert found(a, b, a, b, a) is None
+    loop = found(a, b, a, b, a, b)
+    assert loop is not None
+    assert (loop.detector, loop.times) == ("alternate", 3)
+    assert found(a, b, a, b, a, one(command="b", result="new")) is None
+
+
+def test_the_same_error_with_other_arguments() -> None:
+    turns = [
+        one(command=f"try {n}", error_class="execution_failed", reason="no such module x", result=f"r{n}")
+        for n in range(3)
+    ]
+    loop = found(*turns)
+    assert loop is not None
+    assert loop.detector == "same_error"
+    assert found(*turns[:2], one(error_class="execution_failed", reason="another")) is None
+
+
+def test_no_progress() -> None:
+    turns = [Turn()] * 7
+    assert found(*turns) is None
+    loop = found(*turns, Turn())
+    assert loop is not None
+    assert (loop.detector, loop.times) == ("no_progress", 8)
+    assert found(*turns, one(), *turns) is None  # something new was learnt in between
+    assert found(*turns, Turn(changed=True), *turns) is None
+
+
+def test_changes_of_files_are_progress() -> None:
+    assert detect(policy("loop", "kind: loop\nrepeat_call: none\n"), [one(changed=True)] * 20) is None
+
+
+def test_thresholds_are_the_operators() -> None:
+    own = policy("loop", "kind: loop\nrepeat_call: 5\ndo: stop\nnudge: '{detector} {tool}'\n")
+    assert detect(own, [one()] * 4) is None
+    loop = detect(own, [one()] * 5)
+    assert loop is not None
+    assert (loop.do, loop.nudge, loop.rule.line) == (("stop",), "repeat_call tool/bash", 2)
+    off = policy("loop", "kind: loop\nrepeat_call: none\nalternate: none\nsame_error: none\nno_progress: none\n")
+    assert detect(off, [one()] * 100) is None
+
+
+def test_nothing_is_no_loop() -> None:
+    assert found() is None
+    assert found(Turn()) is None
+
+
+def test_what_is_refused() -> None:
+    assert "1 is out of bounds: write 2..100" in problems("kind: loop\nrepeat_call: 1\n")[0]
+    assert "park cannot be done here: write one of nudge, rollback" in problems("kind: loop\ndo: park\n")[0]
