@@ -247,6 +247,7 @@ class _Daemon:
             agents_changed=self._take_agents,
             hold=start.hold,
             warnings=self.read.warnings,
+            files=self._candidate(),
         )
 
     def _take_agents(self, candidate: Candidate) -> None:

@@ -15,6 +15,7 @@ from harnessd.cli.client import DONE, FAILED, REFUSED, UNREACHABLE, USAGE, Clien
 from harnessd.cli.options import connect, connection
 from harnessd.cli.policy import comparison
 from harnessd.cli.policy.draft import Draft, begin, target_of
+from harnessd.cli.policy.revisions import follow
 from harnessd.cli.policy.sources import (
     OnDisk,
     Source,
@@ -27,7 +28,6 @@ from harnessd.cli.policy.sources import (
     tell_problems,
 )
 from harnessd.cli.policy.standing import felt, felt_lines
-from harnessd.cli.policy.revisions import follow
 from harnessd.policy import PolicySet
 
 

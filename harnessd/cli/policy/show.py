@@ -31,7 +31,6 @@ from harnessd.policy.facts import BUDGETS
 from harnessd.policy.kinds import KINDS, TASK_KINDS
 from harnessd.policy.source import did_you_mean
 
-
 _VALUE_COLUMNS = 48  # longer ones, conditions mostly, are whole in --json and in the file
 
 

@@ -81,6 +81,7 @@ class Keeper:
     restart: tuple[str, ...] = ()
     note: str = ""
     by: str = ""
+    files: Candidate | None = None  # what the files said when they were last valid, in force or not
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def take(
@@ -114,6 +115,8 @@ class Keeper:
             await self.store.put_in_force(number, hold=True)
             self.in_force.swap(policies.at(number), self.clock.now(), "revert")
             self.hold, self.waiting, self.note, self.by = True, None, note, by
+            if self.files is not None and self.files.policies.hash != policies.hash:
+                self.waiting = Waiting(self.files, 0, f"r{number} is held by a revert")
             await self._tell("policy_applied", revision=number, source="revert", by=by, note=note, hold=True)
             sentence = f"r{number} is in force and held: files are read and checked, not applied, also after a restart."
             return Result("applied", number, sentence)
@@ -179,10 +182,11 @@ class Keeper:
 
     async def _unchanged(self, outcome: Unchanged, by: str, note: str, yes: bool, expect: str) -> Result:
         self.refused = None
-        if self.waiting is not None and outcome.trigger == _BY_HAND:
-            by_hand = replace(self.waiting.candidate, trigger=_BY_HAND)
-            return await self._consider(by_hand, by, note, yes, expect)
         number = self.in_force.policies.revision
+        # "Unchanged" is said of the files; what they say need not be in force: held, kept out, or not as expected.
+        apart = self.files is not None and self.files.policies.hash != self.in_force.policies.hash
+        if outcome.trigger == _BY_HAND and self.files is not None and (apart or self.waiting is not None or expect):
+            return await self._consider(replace(self.files, trigger=_BY_HAND), by, note, yes, expect)
         if outcome.trigger == _BY_HAND and self.hold:
             # The files say what is in force: there is nothing left to hold against.
             await self.store.put_in_force(number, hold=False)
@@ -190,7 +194,7 @@ class Keeper:
         return Result("unchanged", number, f"r{number} is in force; the files say the same.")
 
     async def _consider(self, candidate: Candidate, by: str, note: str, yes: bool, expect: str) -> Result:
-        self.refused = None
+        self.refused, self.files = None, candidate
         self.warnings, self.restart = candidate.warnings, candidate.restart
         number = self.in_force.policies.revision
         if expect and candidate.policies.hash != expect:
@@ -218,13 +222,19 @@ class Keeper:
 
     async def _hold(self, candidate: Candidate, stops: Sequence[str], by: str, note: str) -> Result:
         running = len(self.running())
+        if (
+            self.waiting is not None
+            and self.waiting.number
+            and self.waiting.candidate.policies.hash == candidate.policies.hash
+        ):
+            number, what = self.waiting.number, self.waiting.why
+            return Result("held", number, _held_sentence(number, what), stops=tuple(stops))
         what = f"would stop {len(stops)} of {running} running tasks; guard {self.guard:.0%}"
         draft = self._draft(candidate, RevisionState.HELD, what, by, note)
         number = await self.store.add_revision(draft, self.clock.now())
         self.waiting = Waiting(candidate, number, what, tuple(stops))
         await self._tell("policy_held", revision=number, what=what, stops=list(stops)[:50], running=running)
-        sentence = f"r{number} is held: it {what}. Mend it, or apply it: harnessctl policy reload --yes"
-        return Result("held", number, sentence, stops=tuple(stops))
+        return Result("held", number, _held_sentence(number, what), stops=tuple(stops))
 
     async def _apply(self, candidate: Candidate, by: str, note: str) -> Result:
         what = ", ".join(candidate.files) or "built-in defaults"
@@ -253,6 +263,10 @@ class Keeper:
         if event != "policy_invalid":
             _log.info(event, **data)
         await self.store.log(event, data, self.clock.now(), self.in_force.policies.revision)
+
+
+def _held_sentence(number: int, what: str) -> str:
+    return f"r{number} is held: it {what}. Mend it, or apply it: harnessctl policy reload --yes"
 
 
 @dataclass(frozen=True, slots=True)
