@@ -8,7 +8,6 @@ not words, depth over 32, files over 1 MiB, anything but UTF-8, a BOM, control c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -230,9 +229,3 @@ def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
         return Problem(file, 1, 1, message, remedy)
     last = text.count("\n") + 1
     return Problem(file, min(mark.line + 1, last), mark.column + 1, message, remedy)
-
-
-def lines_of(problems: list[Problem]) -> Iterator[str]:
-    """Problems as the lines people read."""
-    for problem in sorted(problems):
-        yield str(problem)

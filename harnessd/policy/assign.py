@@ -54,13 +54,14 @@ AssignPolicy = Policy[AssignShape]
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """What is known of a task when its policies are chosen."""
+    """What is known of a task when its policies are chosen. `share`: its place in 0..1; None: worked out of its id."""
 
     id: str
     agent: str
     workspace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def _share(rule: AssignRule, facts: TaskFacts) -> str:
     for clause in rule.when.clauses:
         for asked in clause:
             if asked.name == "share" and isinstance(asked.test, AnyOf):
-                return f", this task {share_of(facts.id):.2f} < {asked.test.values[0].text}"
+                return f", this task {_place(facts):.2f} < {asked.test.values[0].text}"
     return ""
 
 
@@ -100,6 +101,10 @@ def share_of(task: str) -> float:
     """A task's fixed place in 0..1: below 10 % is contained in below 20 %."""
     digest = hashlib.sha256(f"share {task}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def _place(facts: TaskFacts) -> float:
+    return share_of(facts.id) if facts.share is None else facts.share
 
 
 def touched_by(facts: TaskFacts) -> tuple[str, ...]:
@@ -112,7 +117,7 @@ def task_lookup(facts: TaskFacts) -> Lookup:
 
     def look(name: str) -> Any:
         if name == "share":
-            return share_of(facts.id)
+            return _place(facts)
         if name.startswith("label."):
             return facts.labels.get(name[len("label.") :])
         value = getattr(facts, name, None)

@@ -309,9 +309,7 @@ def _reader(fact: Fact) -> Bounded:
 
 def _value(name: str, fact: Fact, node: Any) -> Value:
     if not isinstance(node, Scalar) or (node.plain and node.text == ""):
-        raise misread(
-            node, f"{quoted(node) or 'nothing'} is not a value of {name}", "write a text, a number or true/false"
-        )
+        raise misread(node, f"{quoted(node)} is not a value of {name}", "write a text, a number or true/false")
     if fact.type is FactType.WORD and not set(node.text) & set("*?"):
         Word(words=fact.words).read(node)
     if fact.type is FactType.BOOL:

@@ -91,7 +91,7 @@ class Names(Reader):
 
     def value(self, scalar: Any) -> Name:
         if not isinstance(scalar, Scalar) or not scalar.text:
-            raise misread(scalar, f"{quoted(scalar) or 'nothing'} is not a name", self._example())
+            raise misread(scalar, f"{quoted(scalar)} is not a name", self._example())
         text = scalar.text
         if text == "*":
             if not self.star:

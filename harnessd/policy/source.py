@@ -138,6 +138,8 @@ def place_of(node: Any) -> Place:
 def quoted(node: Any) -> str:
     """A node's text as a message shows it: short, on one line."""
     if isinstance(node, Scalar):
+        if node.plain and not node.text:
+            return "nothing"
         text = node.text if len(node.text) <= 60 else node.text[:57] + "..."
         text = text.replace("\n", "\\n")
         return text if node.plain else f'"{text}"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,7 @@ features:
 """
 
 
+@lru_cache
 def harness(text: str = HARNESS) -> Settings:
     """The settings of a harness.yaml that is known to be good."""
     parsed = parse(text.encode(), "harness.yaml")
