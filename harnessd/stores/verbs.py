@@ -159,7 +159,7 @@ class Verbs(Queue):
             await self._write(
                 (
                     Statement("answer_question", params, must_touch=1),
-                    Statement("queue_answered", {"id": asked.task, "task": asked.task}),
+                    Statement("queue_answered", {"id": asked.task, "task": asked.task, "now": now}),
                     event(EventType.ANSWERED, now, asked.task, data, asked.node),
                 )
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,12 @@ async def test_an_answer_queues_the_task_when_nothing_else_is_open(store: SqlSto
         ("a2", "go-on", "", "ann"),
     ]
     assert (await store.history(task)).task.until is None
+
+
+async def test_a_question_whose_time_is_out_keeps_nobody_waiting(store: SqlStore) -> None:
+    late = replace(ask("a1"), until=NOW + 1)
+    await waiting(store, late, ask("a2", call="c2"))
+    assert a_task(await store.answer("a2", "go-on", "", NOW + 2, "ann")).state is TaskState.QUEUED
 
 
 async def test_the_first_answer_counts(store: SqlStore) -> None:

@@ -145,7 +145,11 @@ WHERE task = :task AND id = :id AND choice IS NULL
 -- name: queue_answered
 UPDATE tasks SET state = 'queued', until = NULL, why = '', waits_for = NULL
 WHERE id = :task AND state = 'waiting'
-AND NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.task = :task AND approvals.choice IS NULL)
+AND NOT EXISTS (
+    -- A question whose time is out is settled by the engine and keeps nobody waiting.
+    SELECT 1 FROM approvals WHERE approvals.task = :task AND approvals.choice IS NULL
+    AND (approvals.until IS NULL OR approvals.until > :now)
+)
 
 -- name: open_questions
 SELECT {question_columns} FROM approvals JOIN tasks ON tasks.id = approvals.task
