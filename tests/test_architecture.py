@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from harnessd.config.load import builtin_policies
+from harnessd.domain.failure import ErrorClass, Source
+from harnessd.policy.facts import MODEL_CLASSES, TOOL_CLASSES
+from harnessd.policy.retry import for_class
+
 REPO = Path(__file__).resolve().parents[1]
 PACKAGE = REPO / "harnessd"
 FILE_LINES = 400
@@ -159,12 +164,12 @@ def imported(path: Path) -> set[str]:
 
 def test_only_the_composition_root_names_adapters() -> None:
     # Two groups of commands work offline on transcripts and raw answers, without a daemon to ask.
-    allowed = {"app", "cli/sessions", "cli/policies"}
+    allowed = re.compile(r"app|cli/(sessions?|polic(y|ies))(_\w+|/\w+)?")
     naming = []
     for path in python_files("harnessd"):
         inside = path.relative_to(PACKAGE).with_suffix("").as_posix()
         room = inside.split("/")[0]
-        if room in allowed or inside in allowed or any(inside.startswith(f"{name}_") for name in allowed):
+        if allowed.fullmatch(inside):
             continue
         adapters = {name.split(".")[1] for name in imported(path) if re.match(r"harnessd\.\w+", name)} & ADAPTERS
         naming += [f"{named(path)} names {adapter}" for adapter in sorted(adapters - {room})]
@@ -233,6 +238,21 @@ def test_a_policy_kind_is_whole_or_not_there(kind: str) -> None:
 
 def test_there_is_no_fourteenth_kind() -> None:
     assert {path.stem for path in (REPO / "policies").glob("*.yaml")} <= set(KINDS)
+
+
+def test_every_error_class_has_an_owner_and_a_rule() -> None:
+    policy = builtin_policies().policies["retry", "default"]
+    sources: dict[Source, tuple[str, ...]] = {"model": MODEL_CLASSES, "tool": TOOL_CLASSES}
+    known = {name for names in sources.values() for name in names}
+    for source, names in sources.items():
+        for name in names:
+            settings = for_class(policy, source, ErrorClass(name))
+            assert settings.do, f"{source} {name} has no ladder"
+            assert getattr(getattr(policy.shape, source).classes, name) is not None, f"{source} {name} is not stated"
+    # What is the agent's own fault, or ours, ends the task whatever the files say.
+    for error_class in ErrorClass:
+        if error_class.value not in known:
+            assert for_class(policy, "agent", error_class).do == ("stop",), error_class
 
 
 # --- what must not stand in the repository ----------------------------------------------------------------------------
