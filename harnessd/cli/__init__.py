@@ -39,6 +39,7 @@ CLIENT: Rows = {
     "answer": ("harnessd.cli.tasks:answer", "Answer questions of the inbox."),
     "approve": ("harnessd.cli.tasks:approve", "Allow calls that wait for approval."),
     "deny": ("harnessd.cli.tasks:deny", "Deny calls that wait for approval."),
+    "why": ("harnessd.cli.why:why", "The decisions of a task: evidence, rule, outcome, alternatives."),
     "tree": ("harnessd.cli.sessions:tree", "The session tree of a task: branches and the pointer."),
     "show": ("harnessd.cli.sessions:show", "One node of a session: what was said, asked and answered."),
     "policy": ("harnessd.cli.policy:policy", "Check, explain, compare, change and revert policies."),
