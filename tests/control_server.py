@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused, Submitted
 from harnessd.domain.record import ChangeTask, Record
 from harnessd.domain.task import Lease, TaskDraft, Verb
@@ -48,6 +49,7 @@ class FakeDaemon:
     pragmas: Sequence[str] = ()
     woken: int = 0
     told: list[tuple[str, Told]] = field(default_factory=list)
+    faults: list[HarnessError] = field(default_factory=list)
     doing: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: list[dict[str, Any]] = field(default_factory=list)
     started_at: float = field(default_factory=time.time)
@@ -57,6 +59,9 @@ class FakeDaemon:
 
     def tell(self, task: str, what: Told) -> None:
         self.told.append((task, what))
+
+    def lost(self, fault: HarnessError) -> None:
+        self.faults.append(fault)
 
     def progress(self, task: str) -> Mapping[str, Any] | None:
         return self.doing.get(task)

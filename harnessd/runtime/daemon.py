@@ -10,10 +10,11 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from harnessd.config.reload import Outcome
-from harnessd.domain.failure import HarnessError
+from harnessd.domain.failure import HarnessError, OutcomeUnknown, StoreLost
 from harnessd.domain.ports import Clock, Refused, Store
 from harnessd.domain.task import TaskDraft
 from harnessd.engine.protocol import StepDown
@@ -28,6 +29,7 @@ from harnessd.runtime.worker import Pool
 _log = telemetry.log("daemon")
 # Lost hints (a wake-up that fell between two commits) and expired leases are found by this sweep, and by it alone.
 _SWEEP_S = 60.0
+_CONTROL_S = 5.0  # for open streams to say good-bye
 
 
 class WallClock:
@@ -70,6 +72,9 @@ class Facade:
                 self._errand(self.pool.hear(task))
             case "policies":
                 self._errand(self.pool.refresh(task))
+
+    def lost(self, fault: HarnessError) -> None:
+        self.pool.give_up(fault)
 
     def progress(self, task: str) -> Mapping[str, Any] | None:
         runner = self.pool.running.get(task)
@@ -175,7 +180,7 @@ async def serve(parts: Parts) -> int:
         asyncio.create_task(_watchdog(parts), name="watchdog"),
     ]
     for helper in helpers:
-        helper.add_done_callback(_tell_fault)
+        helper.add_done_callback(partial(_tell_fault, parts.pool))
     stopping = asyncio.create_task(stop.wait(), name="stop")
     ready = asyncio.create_task(_say_ready(started, parts), name="ready")
     try:
@@ -188,18 +193,23 @@ async def serve(parts: Parts) -> int:
     finally:
         for task in (*helpers, stopping, ready, pool):
             task.cancel()
-        parts.pool.draining = True
+        # With a lost store nothing can be recorded any more: what runs is ended before anything it needs is closed.
+        await parts.pool.abandon()
         stop_control.set()
-        with contextlib.suppress(Exception):
-            await asyncio.wait_for(control, 5.0)
+        await asyncio.wait({control}, timeout=_CONTROL_S)
+        control.cancel()
         if parts.close is not None:
             await parts.close()
-        await asyncio.gather(*helpers, stopping, ready, pool, return_exceptions=True)
+        await asyncio.gather(*helpers, stopping, ready, pool, control, return_exceptions=True)
 
 
-def _tell_fault(done: asyncio.Task[None]) -> None:
-    """A helper that fails is our bug; the daemon goes on without it, and says so."""
-    if not done.cancelled() and (fault := done.exception()) is not None:
+def _tell_fault(pool: Pool, done: asyncio.Task[None]) -> None:
+    """A helper that fails is our bug; the daemon goes on without it, and says so. A lost store ends it."""
+    if done.cancelled() or (fault := done.exception()) is None:
+        return
+    if isinstance(fault, (StoreLost, OutcomeUnknown)):
+        pool.give_up(fault)
+    else:
         told = "".join(traceback.format_exception(fault))
         _log.error("internal_error", helper=done.get_name(), traceback=told)
 

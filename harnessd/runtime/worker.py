@@ -58,6 +58,8 @@ class Pool:
         self._runners: dict[str, Runner] = {}
         self._tasks: dict[str, Task] = {}
         self._heart: asyncio.Task[None] | None = None
+        self._claiming = asyncio.Lock()
+        self._abandoned = False
         self.draining = False
         self.lost: asyncio.Future[HarnessError] = asyncio.get_running_loop().create_future()
 
@@ -86,8 +88,10 @@ class Pool:
             await self._claim()
             due = await self._store.next_due(self._around.clock.now())
             wait_s = None if due is None else max(0.0, due - self._around.clock.now())
+            # Not asyncio.wait_for: until Python 3.12 it swallows a cancellation that comes together with the result.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
             if due is not None and due <= self._around.clock.now():
                 await self._store.sweep(self._around.clock.now())
 
@@ -96,6 +100,9 @@ class Pool:
         self.draining = True
         self._wake.set()
         self._around.crashpoint("J24")
+        # A claim that is on its way to the store still brings tasks, and they are handed back like the others.
+        async with self._claiming:
+            pass
         now = self._around.clock.now()
         for runner in list(self._runners.values()):
             runner.step_down(StepDown(now, "drain"))
@@ -110,6 +117,15 @@ class Pool:
             self._heart.cancel()
         return cut
 
+    async def abandon(self) -> None:
+        """The store is lost: end the runs without a word. What they did is found in the journal by the next owner."""
+        self.draining = self._abandoned = True
+        for serving in (left := list(self._serving.values())):
+            serving.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        if self._heart is not None:
+            self._heart.cancel()
+
     async def hear(self, task: str) -> None:
         """Give a running task the words that persons said to it since."""
         runner = self._runners.get(task)
@@ -118,6 +134,11 @@ class Pool:
                 runner.hear(message)
 
     async def _claim(self) -> None:
+        async with self._claiming:
+            if not self.draining:
+                await self._claim_free()
+
+    async def _claim_free(self) -> None:
         free = self._settings.workers - len(self._serving)
         if free <= 0:
             return
@@ -137,11 +158,10 @@ class Pool:
         self._tasks.pop(task, None)
         self._wake.set()
         if not done.cancelled() and (fault := done.exception()) is not None:
-            self._give_up(
-                fault if isinstance(fault, HarnessError) else HarnessError(f"{type(fault).__name__}: {fault}")
-            )
+            self.give_up(fault if isinstance(fault, HarnessError) else HarnessError(f"{type(fault).__name__}: {fault}"))
 
-    def _give_up(self, fault: HarnessError) -> None:
+    def give_up(self, fault: HarnessError) -> None:
+        """The store is lost: whoever waits for `lost` ends the daemon."""
         if not self.lost.done():
             self.lost.set_result(fault)
 
@@ -152,8 +172,9 @@ class Pool:
             _log.warning("lease_lost", task=task.id, sentence=lost.sentence)
         except asyncio.CancelledError:
             # Cut at the end of a drain: handed back as it stands, no attempt charged.
-            with contextlib.suppress(HarnessError):
-                await self._record(task, ChangeTask(verb=Verb.HAND_BACK, why="cut at the end of a drain"))
+            if not self._abandoned:
+                with contextlib.suppress(HarnessError):
+                    await self._record(task, ChangeTask(verb=Verb.HAND_BACK, why="cut at the end of a drain"))
             raise
         except (StoreLost, OutcomeUnknown):
             raise
@@ -195,8 +216,10 @@ class Pool:
             await self._around.toolbox.jobs.end_task(task.id)
 
     async def _asked_meanwhile(self, task: Task, runner: Runner) -> None:
-        """A wish that reached the row before this runner could hear it."""
+        """A wish that reached the row, or the pool, before this runner could hear it."""
         row = await self._store.find(task.id)
+        if self.draining:
+            runner.run.receive(StepDown(self._around.clock.now(), "drain"), runner.policies())
         if not isinstance(row, Task):
             return
         if row.cancel_asked:
@@ -240,7 +263,7 @@ class Pool:
             try:
                 kept = await self._store.heartbeat(leases, self._around.clock.now(), self._settings.ttl_s)
             except HarnessError as lost:
-                self._give_up(lost)
+                self.give_up(lost)
                 return
             for task in {lease.task for lease in leases} - kept:
                 if (serving := self._serving.get(task)) is not None:

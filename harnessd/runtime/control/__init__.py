@@ -83,7 +83,7 @@ def application(store: Store, live: Live, stop: asyncio.Event, *, clock: Clock, 
     """The ASGI application, gate included."""
     handlers = Handlers(store, live, clock, stop)
     routes = [
-        Route(row.path, _guarded(getattr(handlers, row.handler)), methods=[row.method], name=row.handler)
+        Route(row.path, _guarded(getattr(handlers, row.handler), live), methods=[row.method], name=row.handler)
         for row in ROUTES
     ]
     inner = Starlette(routes=routes, exception_handlers={404: refuse_path, 405: refuse_method})
@@ -121,7 +121,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def _guarded(handler: Handler) -> Handler:
+def _guarded(handler: Handler, live: Live) -> Handler:
     """Every way out of a handler is JSON; our own faults are logged with their traceback and told in one line."""
 
     async def answer(request: Request) -> Response:
@@ -133,6 +133,8 @@ def _guarded(handler: Handler) -> Handler:
             hint = "Look before you repeat it; a submit with --key may be repeated."
             return error("outcome_unknown", lost.sentence, hint)
         except HarnessError as fault:
+            if isinstance(fault, StoreLost):
+                live.lost(fault)
             code = next((code for kind, code in _CODES.items() if isinstance(fault, kind)), "internal")
             return error(code, fault.sentence, fault.remedy)
         except Exception as fault:  # noqa: BLE001 - the border: one line for people, the traceback for the log

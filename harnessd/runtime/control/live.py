@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
+from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused
 from harnessd.domain.task import TaskDraft
 
@@ -19,6 +20,9 @@ class Live(Protocol):
 
     def tell(self, task: str, what: Told) -> None:
         """A running task shall look at its row, or act at once. Unknown or ended tasks are ignored."""
+
+    def lost(self, fault: HarnessError) -> None:
+        """The store is lost: the daemon stops, whether or not a task runs that would notice."""
 
     def progress(self, task: str) -> Mapping[str, Any] | None:
         """Of a task that runs here: `doing`, `phase`, `since`, `life_s` (seconds since its last sign of life)."""

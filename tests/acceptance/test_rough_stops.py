@@ -1,0 +1,110 @@
+"""Stops at odd moments: a drain that is cut, a second signal, a store that vanishes; nothing runs on unseen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harnessd.cli.client import Client, Problem
+from tests.acceptance.test_cancel import sleepers
+from tests.running import Running, running, settings
+from tests.simulated import SimulatedService, running_simulator
+
+pytestmark = pytest.mark.acceptance
+
+SCRIPTS = {
+    "long": {
+        "turns": [
+            {"when": {"results": {"min": 1}}, "say": "Done."},
+            {"say": "I wait.", "call": {"tool": "bash", "args": {"command": "echo begun; sleep 317"}}},
+        ]
+    },
+    "quick": {"turns": [{"say": "Hello."}]},
+}
+
+
+@pytest.fixture
+def service() -> Iterator[SimulatedService]:
+    with running_simulator(SCRIPTS) as found:
+        yield found
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, service: SimulatedService) -> Iterator[Running]:
+    with running(tmp_path) as found:
+        found.configure(settings(tmp_path, service.url, dict.fromkeys(SCRIPTS, "anthropic"), drain="1s"))
+        yield found
+
+
+def asleep(daemon: Running, client: Client) -> str:
+    """A task whose tool is under way."""
+    task = daemon.submit(client, prompt="Wait.", agent="long", workspace=str(daemon.workspace("a")))
+    until = time.monotonic() + 20
+    while not sleepers("317"):
+        assert time.monotonic() < until, daemon.log
+        time.sleep(0.02)
+    return task
+
+
+def test_a_long_tool_is_cut_at_the_end_of_the_drain_and_costs_no_recovery(daemon: Running) -> None:
+    # R6.1a
+    task = asleep(daemon, daemon.start())
+    began = time.monotonic()
+    assert daemon.stop() == 0
+    assert 1 <= time.monotonic() - began < 8
+    assert sleepers("317") == []
+    client = daemon.start()
+    row = daemon.until_ended(client, task)
+    assert (row["state"], row["recoveries"]) == ("completed", 0)
+    told = " ".join(node["text"] for node in client.get(f"/v1/tasks/{task}/nodes")["nodes"])
+    assert "outcome unknown" in told
+    assert "begun" in told, "what the call had written is told"
+
+
+def test_a_second_signal_does_not_wait_for_the_drain(daemon: Running) -> None:
+    daemon.configure({**json.loads(daemon.config.read_text()), "drain": "60s"})
+    task = asleep(daemon, daemon.start())
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGTERM)
+    until = time.monotonic() + 10
+    while "draining" not in daemon.log:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    daemon.process.send_signal(signal.SIGINT)
+    assert daemon.process.wait(10) == 0
+    assert sleepers("317") == []
+    assert daemon.start().get(f"/v1/tasks/{task}")["recoveries"] == 0
+
+
+def test_an_idle_daemon_whose_store_is_gone_stops_at_the_first_write(daemon: Running) -> None:
+    client = daemon.start()
+    shutil.rmtree(daemon.folder / "state")
+    with pytest.raises(Problem) as refused:
+        daemon.submit(client, prompt="x", agent="quick", workspace=str(daemon.workspace("a")))
+    assert refused.value.code == "store_lost"
+    ended_with_a_sentence(daemon)
+
+
+def test_a_working_daemon_whose_store_is_gone_leaves_no_process(daemon: Running) -> None:
+    # R1.2
+    client = daemon.start()
+    asleep(daemon, client)
+    shutil.rmtree(daemon.folder / "state")
+    with pytest.raises(Problem):
+        daemon.submit(client, prompt="x", agent="quick", workspace=str(daemon.workspace("b")))
+    ended_with_a_sentence(daemon)
+    assert sleepers("317") == []
+
+
+def ended_with_a_sentence(daemon: Running) -> None:
+    assert daemon.process is not None
+    assert daemon.process.wait(10) == 1
+    assert "was deleted or replaced while the daemon ran" in daemon.log
+    assert "harnessd restore FILE" in daemon.log
+    assert "Traceback" not in daemon.log
