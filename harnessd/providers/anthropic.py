@@ -69,6 +69,9 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     if request.tools:
         tools = [{"name": tool.name, "description": tool.about, "input_schema": tool.schema} for tool in request.tools]
         body["tools"] = [*tools[:-1], tools[-1] | _BREAKPOINT]
+        if request.tool_choice == "none":
+            # The definitions stay: without them the whole prompt cache is lost with the prefix it stands on.
+            body["tool_choice"] = {"type": "none"}
     elif names := _called(body["messages"]):
         # A last turn without tools: the service refuses a history of calls without definitions of what was called.
         body["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in names]

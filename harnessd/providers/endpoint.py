@@ -8,6 +8,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from harnessd.net import Clients, origin_of
 
+AZURE = ("azure.com", "azure-api.net")
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -59,6 +61,12 @@ class Endpoint:
     def address(self, path: str) -> str:
         """The URL of a path at this origin; a query of the base address stays (Azure's version, some gateways' key)."""
         return urlunsplit(urlsplit(self.base_url)._replace(path=path, fragment=""))
+
+    def bearer(self, key: str) -> dict[str, str]:
+        """The header that carries a key to OpenAI and what speaks like it; none without a key."""
+        if not key:
+            return {}
+        return {"api-key": key} if self.is_at(*AZURE) else {"authorization": f"Bearer {key}"}
 
     def output_limit(self, asked: int) -> int:
         """The request's limit, or the model's where that is lower."""

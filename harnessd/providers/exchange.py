@@ -20,11 +20,11 @@ ERROR_BODY_MAX = 256 * 1024  # bytes of an error's body; what follows is not rea
 ERROR_BODY_S = 2.0  # the status is known: its words are worth this long a wait
 TAIL_S = 0.25  # for the end of the body after the answer's end: a read-out connection is kept, another is closed
 SETTLED_S = 5.0  # for what may still follow a finish reason: the usage
-_HEAD_MAX = 4096
+HEAD_MAX = 4096
 
 
 @dataclass(slots=True)
-class _Seen:
+class Seen:
     """What had come when a call ended, however it ended."""
 
     status: int | None = None
@@ -36,6 +36,57 @@ class _Seen:
     @property
     def refused(self) -> bool:
         return self.status is not None and not 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a call amounts to when it ended, by what had come until then."""
+
+    reader: Reader
+    witness: Witness
+    seen: Seen
+
+    def conclusion(self) -> ModelReply | Failure:
+        """The end of an answer that nothing interrupted."""
+        seen, status = self.seen, self.seen.status or 0
+        if seen.refused:
+            return self.witness.refusal(status, seen.headers, bytes(seen.body))
+        if self.reader.whole:
+            return conclude(self.reader.answer(), self.witness, status, seen.headers)
+        if seen.streaming and not seen.events:
+            return self._nonsense("the answer holds no event of the protocol")
+        return self.witness.cut(status, seen.headers, seen.events)
+
+    def after(self, error: Exception) -> ModelReply | Failure:
+        """The end of an answer that an error interrupted; what came whole before it counts."""
+        seen = self.seen
+        if seen.refused or self.reader.whole:
+            return self.conclusion()
+        match error:
+            case TransportError():
+                return self.witness.transport(error, seen.status, seen.headers, begun=seen.streaming)
+            case StreamError(body=body):
+                return self.witness.stream_error(seen.status or 0, seen.headers, body)
+            case _:
+                return self._nonsense(str(error))
+
+    def _nonsense(self, sentence: str) -> Failure:
+        seen = self.seen
+        head = bytes(seen.body[:HEAD_MAX]).decode("utf-8", "replace")
+        return self.witness.nonsense(seen.status or 0, seen.headers, (sentence, head), begun=seen.events > 0)
+
+
+def read_whole(reader: Reader, raw: bytes) -> None:
+    """An answer that came as one JSON body. Raises StreamError, ValueError."""
+    try:
+        body = load(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the answer is not UTF-8 ({error})") from error
+    except ValueError as error:
+        raise ValueError("the answer is not JSON") from error
+    if not isinstance(body, dict):
+        raise ValueError("the answer is no JSON object")  # noqa: TRY004 - the value is wrong, not our type
+    reader.read_whole(body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,53 +109,38 @@ class Exchange:
         return result
 
     async def _attempt(self, clocks: CallClocks) -> ModelReply | Failure:
-        seen = _Seen()
+        seen = Seen()
+        ending = Ending(self.reader, self.witness, seen)
         outgoing = Outgoing("POST", self.url, self.headers, self.body)
         try:
             async with CallTimer(clocks) as timer, self.clients.open(outgoing, timer) as incoming:
                 seen.status, seen.headers = incoming.status, incoming.headers
                 if seen.refused:
                     await self._read_error(incoming, timer, seen)
-                elif _is_json(incoming.headers):
+                elif is_json(incoming.headers):
                     await self._read_whole(incoming, timer, seen)
                 else:
                     await self._read_stream(incoming, timer, seen)
-        except TransportError as error:
-            failure = self._broken(error, seen)
-            if failure is not None:
-                return failure
-        except StreamError as error:
-            if not self.reader.whole:
-                return self.witness.stream_error(seen.status or 0, seen.headers, error.body)
-        except (ValueError, SseError) as error:
-            if not self.reader.whole:
-                return self._nonsense(str(error), seen)
-        return self._conclusion(seen)
+        except (TransportError, StreamError, ValueError, SseError) as error:
+            return ending.after(error)
+        return ending.conclusion()
 
-    async def _read_error(self, incoming: Incoming, timer: CallTimer, seen: _Seen) -> None:
+    async def _read_error(self, incoming: Incoming, timer: CallTimer, seen: Seen) -> None:
         timer.narrow(ERROR_BODY_S)
         async with aclosing(incoming.chunks(ERROR_BODY_MAX)) as chunks:
             async for chunk in chunks:
                 seen.body += chunk
 
-    async def _read_whole(self, incoming: Incoming, timer: CallTimer, seen: _Seen) -> None:
+    async def _read_whole(self, incoming: Incoming, timer: CallTimer, seen: Seen) -> None:
         """Some servers answer a request for a stream with one JSON body."""
         # A body in one piece has no events: its arrival as a whole is the one useful event after its headers.
         timer.useful()
         async with aclosing(incoming.chunks(WHOLE_MAX)) as chunks:
             async for chunk in chunks:
                 seen.body += chunk
-        try:
-            body = load(seen.body.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"the answer is not UTF-8 ({error})") from error
-        except ValueError as error:
-            raise ValueError("the answer is not JSON") from error
-        if not isinstance(body, dict):
-            raise ValueError("the answer is no JSON object")  # noqa: TRY004 - the value is wrong, not our type
-        self.reader.read_whole(body)
+        read_whole(self.reader, bytes(seen.body))
 
-    async def _read_stream(self, incoming: Incoming, timer: CallTimer, seen: _Seen) -> None:
+    async def _read_stream(self, incoming: Incoming, timer: CallTimer, seen: Seen) -> None:
         seen.streaming = True
         async with aclosing(self._events(incoming, seen)) as events:
             async for event in events:
@@ -112,18 +148,18 @@ class Exchange:
                 if not self.reader.settled:
                     self._take(event, timer, seen)
 
-    async def _events(self, incoming: Incoming, seen: _Seen) -> AsyncGenerator[SseEvent, None]:
+    async def _events(self, incoming: Incoming, seen: Seen) -> AsyncGenerator[SseEvent, None]:
         parser = SseParser()
         async with aclosing(incoming.chunks()) as chunks:
             async for chunk in chunks:
-                if len(seen.body) < _HEAD_MAX:
-                    seen.body += chunk[:_HEAD_MAX]
+                if len(seen.body) < HEAD_MAX:
+                    seen.body += chunk[:HEAD_MAX]
                 for event in parser.feed(chunk):
                     yield event
         for event in parser.finish():
             yield event
 
-    def _take(self, event: SseEvent, timer: CallTimer, seen: _Seen) -> None:
+    def _take(self, event: SseEvent, timer: CallTimer, seen: Seen) -> None:
         word = self.reader.read(event)
         if self.reader.settled:
             timer.tail(TAIL_S)
@@ -136,29 +172,8 @@ class Exchange:
         if word:
             self.progress(word)
 
-    def _broken(self, error: TransportError, seen: _Seen) -> Failure | None:
-        """The Failure of a transport error, or None when all that matters had come before it."""
-        if seen.refused and seen.status is not None:
-            return self.witness.refusal(seen.status, seen.headers, bytes(seen.body))
-        if self.reader.whole:
-            return None
-        return self.witness.transport(error, seen.status, seen.headers, begun=seen.streaming)
 
-    def _nonsense(self, sentence: str, seen: _Seen) -> Failure:
-        head = bytes(seen.body[:_HEAD_MAX]).decode("utf-8", "replace")
-        return self.witness.nonsense(seen.status or 0, seen.headers, (sentence, head), begun=seen.events > 0)
-
-    def _conclusion(self, seen: _Seen) -> ModelReply | Failure:
-        status = seen.status or 0
-        if seen.refused:
-            return self.witness.refusal(status, seen.headers, bytes(seen.body))
-        if self.reader.whole:
-            return conclude(self.reader.answer(), self.witness, status, seen.headers)
-        if seen.streaming and not seen.events:
-            return self._nonsense("the answer holds no event of the protocol", seen)
-        return self.witness.cut(status, seen.headers, seen.events)
-
-
-def _is_json(headers: Mapping[str, str]) -> bool:
+def is_json(headers: Mapping[str, str]) -> bool:
+    """Whether an answer says that it is one JSON document."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind in {"application/json", "text/json"} or kind.endswith("+json")

@@ -10,11 +10,10 @@ from harnessd.domain.failure import Failure
 from harnessd.domain.messages import Message, ModelReply, ModelRequest, OpaqueBlock, ToolResultBlock, ToolUseBlock
 from harnessd.domain.ports import CallClocks, Progress
 from harnessd.providers.credential import attempt
-from harnessd.providers.endpoint import Endpoint
+from harnessd.providers.endpoint import AZURE, Endpoint
 from harnessd.providers.openai_chat_stream import PROTOCOL, OpenAIChatReader
 from harnessd.providers.wire import dump, fitting_id, sendable, whole_text
 
-_AZURE = ("azure.com", "azure-api.net")
 _MISTRAL = ("mistral.ai",)
 _ID = re.compile(r".{1,40}", re.DOTALL)
 _MISTRAL_ID = re.compile(r"[A-Za-z0-9]{9}")
@@ -33,15 +32,12 @@ class OpenAIChat:
     async def call(self, request: ModelRequest, clocks: CallClocks, progress: Progress) -> ModelReply | Failure:
         body = dump(encode(request, self._endpoint))
         reader = OpenAIChatReader(self._endpoint.model)
-        return await attempt(self._endpoint, PROTOCOL, self._url, self._headers, (body, reader, clocks, progress))
+        return await attempt(
+            self._endpoint, PROTOCOL, self._url, self._endpoint.bearer, (body, reader, clocks, progress)
+        )
 
     async def aclose(self) -> None:
         await self._endpoint.clients.release(self._endpoint.base_url)
-
-    def _headers(self, key: str) -> dict[str, str]:
-        if not key:
-            return {}
-        return {"api-key": key} if self._endpoint.is_at(*_AZURE) else {"authorization": f"Bearer {key}"}
 
 
 def encode(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
@@ -51,7 +47,7 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
     if request.system.strip():
         messages.insert(0, {"role": "system", "content": request.system})
     # OpenAI's reasoning models refuse `max_tokens`; most other servers know nothing else.
-    limit = "max_completion_tokens" if endpoint.is_at("openai.com", *_AZURE) else "max_tokens"
+    limit = "max_completion_tokens" if endpoint.is_at("openai.com", *AZURE) else "max_tokens"
     body: dict[str, Any] = {
         "model": endpoint.model,
         "messages": messages,
@@ -65,6 +61,8 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> dict[str, Any]:
             {"type": "function", "function": {"name": tool.name, "description": tool.about, "parameters": tool.schema}}
             for tool in request.tools
         ]
+        if request.tool_choice == "none":  # the definitions stay, so that the prefix cache holds
+            body["tool_choice"] = "none"
     return body
 
 

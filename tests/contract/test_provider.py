@@ -89,6 +89,13 @@ SCRIPTS: dict[str, Any] = {
         "tools_for_history": True,
         "turns": [{"when": {"first": True}, "call": CALL}, {"when": {"turn": 1}, "say": "In sum."}],
     },
+    "summing": {
+        "history": "append_only",
+        "turns": [
+            {"when": {"first": True}, "call": CALL},
+            {"when": {"turn": 1, "no_tools": True}, "say": "In sum."},
+        ],
+    },
     "long": {"turns": [{"say": LONG}]},
     "twins": {"turns": [{"call": [CALL, CALL]}], "faults": {"plan": [{"request": {"min": 1}, "do": "duplicate_ids"}]}},
     "bad": {"turns": [{"call": CALL}], "faults": {"plan": [{"request": {"min": 1}, "do": "malformed_args"}]}},
@@ -196,6 +203,20 @@ async def test_a_last_turn_without_tools_is_legal(bench: Bench) -> None:
     last = await bench.call("strict", (user("Work."), first.message, results(first)), tools=())
     assert isinstance(last, ModelReply), last
     assert last.message.text == "In sum."
+
+
+async def test_a_last_turn_keeps_its_tools_and_may_use_none(bench: Bench, service: SimulatedService) -> None:
+    # R3.9: the definitions stay as they were, so that the prompt cache holds; the simulator reports changed ones
+    before = len((await service.requests())["violations"])
+    asked = user(f"Work to the end, over {bench.protocol}.")
+    first = await bench.call("summing", (asked,))
+    assert isinstance(first, ModelReply), first
+    last = await bench.call("summing", (asked, first.message, results(first)), tool_choice="none")
+    assert isinstance(last, ModelReply), last
+    assert last.message.text == "In sum."
+    seen = await service.requests(last=2, shown=True)
+    assert [entry["shown"]["tools"] for entry in seen["last"]] == [["bash"], []]
+    assert seen["violations"][before:] == []
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
