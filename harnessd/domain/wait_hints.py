@@ -71,7 +71,7 @@ def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return None
     if _DECIMAL.match(value):
         return _seconds_or_epoch(float(value), now)
-    return _duration(value) if _DURATION.match(value) else _until(_moment(value), now)
+    return _duration(value) if _DURATION.match(value) else _until(moment_s(value), now)
 
 
 # The reset headers stand on every answer, good ones too: only those of a limit that is used up are a hint.
@@ -98,7 +98,7 @@ def _reset(value: str, now: float) -> float | None:
     if _DURATION.match(value):
         return _duration(value)
     number = _number(value)
-    return _until(_moment(value), now) if number is None else _seconds_or_epoch(number, now)
+    return _until(moment_s(value), now) if number is None else _seconds_or_epoch(number, now)
 
 
 def _used_up(headers: Mapping[str, str], name: str) -> bool | None:
@@ -127,7 +127,7 @@ def _body_field(name: str, value: Any, now: float) -> float | None:
     if name in _BODY_SECONDS:
         return None if number is None else _seconds_or_epoch(number, now)
     if name in _BODY_MOMENTS:
-        moment = _epoch(number) if number is not None else _moment(value) if isinstance(value, str) else None
+        moment = _epoch(number) if number is not None else moment_s(value) if isinstance(value, str) else None
         return _until(moment, now)
     return None
 
@@ -169,7 +169,7 @@ def _seconds_or_epoch(number: float, now: float) -> float | None:
     return _sane(_epoch(number) - now if number > 1e9 else number)
 
 
-def _moment(text: str) -> float | None:
+def moment_s(text: str) -> float | None:
     """Seconds since the epoch of an HTTP date (RFC 9110, RFC 850, asctime) or an RFC 3339 time, or None."""
     try:
         dated = re.match(r"[0-9]{4}-", text)
