@@ -18,7 +18,7 @@ from harnessd.config.strict_yaml import parse
 from harnessd.domain.failure import ConfigError
 from harnessd.policy import PolicySet, Problem
 from harnessd.policy.assemble import Shipped, assemble, read_shipped
-from harnessd.policy.references import Known
+from harnessd.policy.references import BUILTIN_TOOLS, Known
 from harnessd.policy.shape import read_shape
 from harnessd.policy.source import MapNode, did_you_mean
 
@@ -76,7 +76,8 @@ def load(config: Path | None, environ: Mapping[str, str], *, policies_dir: Path 
     problems = list(read.problems)
     if read.settings is None:
         folder, shown = _default_folder(read, policies_dir)
-        policies = read_policies(folder, shown, None)
+        known = declared(read.tree) if read.tree is not None else None
+        policies = judge_snapshot(read_folder(folder, shown), None, known)
         raise ConfigProblems(tuple(sorted({*problems, *policies.problems})))
     folder = policies_dir or Path(read.settings.policies.dir)
     policies = read_policies(folder, shown_folder(folder, path, policies_dir), read.settings)
@@ -87,6 +88,16 @@ def load(config: Path | None, environ: Mapping[str, str], *, policies_dir: Path 
     advice = tuple(settings_warnings(read.settings, read.tree)) if read.tree is not None else ()
     warnings = tuple(sorted({*policies.warnings, *advice}))
     return Loaded(path, read.settings, policies.policies, folder, warnings, files, policies.snapshot, read.data)
+
+
+def declared(tree: MapNode) -> Known:
+    """The names that a harness.yaml declares, whatever else is wrong with it."""
+
+    def names(section: str) -> tuple[str, ...]:
+        node = tree.get(section)
+        return tuple(node) if isinstance(node, MapNode) else ()
+
+    return Known(names("models"), names("agents"), (*BUILTIN_TOOLS, *names("tools")), names("features"))
 
 
 def find_config(config: Path | None, environ: Mapping[str, str]) -> Path:

@@ -11,15 +11,15 @@ from typing import Any
 from harnessd.policy.documents import read_documents
 from harnessd.policy.kinds import KINDS, Kind
 from harnessd.policy.merge import Document, Library
-from harnessd.policy.shape import Policy, read_shape
-from harnessd.policy.source import Problem, leaves
+from harnessd.policy.shape import Policy, read_rest, read_shape
+from harnessd.policy.source import BUILTIN, Problem, leaves
 
 Policies = dict[tuple[str, str], Policy[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What came of a set of documents. `policies` holds those that could be read."""
+    """What came of a set of documents. Where there are problems, `policies` are only good for finding more of them."""
 
     policies: Policies
     problems: tuple[Problem, ...]
@@ -52,7 +52,9 @@ def assemble(own_roots: Iterable[Any], shipped: Shipped | Iterable[Any]) -> Asse
         made = _assemble_kind(kind, own, shipped.documents) if kind.name in spoken else shipped.kinds[kind.name]
         policies.update(made.policies)
         problems.extend(made.problems)
-    return Assembled(policies, tuple(sorted(dict.fromkeys(problems))))
+    # The shipped files are right by themselves: a problem in them only follows from one that stands elsewhere.
+    own_problems = [problem for problem in problems if not problem.file.startswith(BUILTIN)]
+    return Assembled(policies, tuple(sorted(dict.fromkeys(own_problems or problems))))
 
 
 def _assemble_kind(kind: Kind, own: Sequence[Document], shipped: Sequence[Document]) -> Assembled:
@@ -64,6 +66,8 @@ def _assemble_kind(kind: Kind, own: Sequence[Document], shipped: Sequence[Docume
         problems.extend(merged.problems)
         shape, found = read_shape(kind.shape, merged.tree)
         problems.extend(found)
+        if shape is None and "default" in library.shipped:
+            shape = read_rest(kind.shape, merged.tree, library.shipped["default"].body)
         if shape is None:
             continue
         note = next((document.note for document in merged.chain if document.note), None)

@@ -97,6 +97,8 @@ def _in_conditions(when: When) -> Iterator[Reference]:
 def unresolved(reference: Reference, known: Known) -> Problem | None:
     """The problem of a name that harness.yaml does not know, or None."""
     sort, _, rest = reference.text.partition("/")
+    if sort == "tool" and rest in known.tools:
+        return None  # the built-in ones are there whatever harness.yaml says
     if not known.there and sort not in ("label", "daemon"):
         message = f"{reference.text} cannot be looked up without a harness.yaml"
         return Problem.at(reference.place, message, "name it: --config FILE")

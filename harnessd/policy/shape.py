@@ -12,6 +12,7 @@ from harnessd.domain.decision import RuleRef
 from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
 from harnessd.policy.names import ANYTHING, Name, Names, any_fits
 from harnessd.policy.source import (
+    ListNode,
     MapNode,
     Misread,
     Place,
@@ -136,6 +137,49 @@ def read_shape(model: type[S], tree: MapNode) -> tuple[S | None, tuple[Problem, 
         for item in error.errors(include_url=False, include_input=False):
             found.extend(_problems(model, tree, item))
         return None, tuple(dict.fromkeys(found))
+
+
+def read_rest(model: type[S], tree: MapNode, sound: MapNode) -> S | None:
+    """The shape without what is wrong in its tree, so that what else is wrong can be found in the same look.
+
+    What is taken out is replaced by what stands at its place in `sound`, a tree that is known to be good.
+    """
+    for _ in range(4):
+        try:
+            return model.model_validate(tree)
+        except ValidationError as error:
+            tree = _copied(tree)
+            faults = error.errors(include_url=False, include_input=False, include_context=False)
+            # from the end, so that what is taken out of a list does not move what is still to come
+            for path in sorted((tuple(item["loc"]) for item in faults), key=repr, reverse=True):
+                _take_out(tree, path, sound)
+    return None
+
+
+def _copied(node: Any) -> Any:
+    if isinstance(node, MapNode):
+        twin = MapNode(node.place)
+        for key, value in node.items():
+            twin.put(key, _copied(value), node.keys_at[key])
+        return twin
+    return ListNode(node.place, map(_copied, node)) if isinstance(node, ListNode) else node
+
+
+def _take_out(tree: MapNode, path: tuple[str | int, ...], sound: MapNode) -> None:
+    """Replace the node at `path`; one that is not there (a missing key) takes its owner with it."""
+    instead = None if any(isinstance(step, int) for step in path) else find(sound, path)
+    while path and find(tree, path) is None and instead is None:
+        path = path[:-1]
+    if not path:
+        return
+    owner, last = find(tree, path[:-1]), path[-1]
+    if isinstance(owner, MapNode) and isinstance(last, str):
+        if instead is not None:
+            owner.put(last, instead, owner.keys_at.get(last, owner.place))
+        else:
+            owner.pop(last, None)
+    elif isinstance(owner, ListNode) and isinstance(last, int) and last < len(owner):
+        del owner[last]
 
 
 def _problems(model: type[BaseModel], tree: MapNode, item: Any) -> Iterator[Problem]:

@@ -343,3 +343,14 @@ def test_the_wheel_carries_the_defaults(tmp_path: Path) -> None:
     folder, content = ran.stdout.split()
     assert folder == str(tmp_path / "installed/harnessd/_builtin/policies")
     assert content == builtin_policies().hash
+
+
+def test_policies_are_looked_through_even_where_harness_yaml_is_wrong(site: Site) -> None:
+    site.config.write_text(HARNESS.replace("window: 200k", "window: many"))
+    site.write(
+        "breaker.yaml", "kind: breaker\nrules: [{for: model/primary, probes: 2}, {for: model/primry, probes: 3}]\n"
+    )
+    assert [line.split(": ", 1)[1] for line in problems(site)] == [
+        "many is not a count: write a whole number such as 90, 200k or 2M",
+        'no model "primry" in harness.yaml: did you mean model/primary?',
+    ]

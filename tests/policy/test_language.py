@@ -180,3 +180,19 @@ def test_the_content_hash_follows_values_and_their_lines() -> None:
     assert first == policies("kind: budget # why\nlimits:  { turns: 5 }\n").hash
     assert first != policies("kind: budget\nlimits: {turns: 6}\n").hash
     assert first != policies("# decisions would name the wrong line\nkind: budget\nlimits: {turns: 5}\n").hash
+
+
+def test_what_is_wrong_elsewhere_is_told_in_the_same_look() -> None:
+    """A shape with a problem is still looked through for names, relations and other lists."""
+    assert problems(
+        "kind: fallback\nchains: {model/primary: [model/secnd]}\non: {refused: [model/second]}\n",
+        "kind: retry\nmodel: {retrys: 1, base: 1m}\nrules: [{for: model/primry, class: auth}, {class: overloded}]\n",
+        "kind: retry\nname: heir\n",
+    ) == [
+        'a.yaml:2:26: no model "secnd" in harness.yaml: did you mean model/second?',
+        'a.yaml:3:1: unknown key "on": write one of by_class, chains, return_after, say',
+        'b.yaml:2:9: unknown key "retrys": did you mean "retries"?',
+        "b.yaml:2:26: model.base 1m is above cap 32s: write a base of at most the cap",
+        'b.yaml:3:15: no model "primry" in harness.yaml: did you mean model/primary?',
+        'b.yaml:3:51: unknown word overloded: did you mean "overloaded"?',
+    ]
