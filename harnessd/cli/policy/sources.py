@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from harnessd.cli import render
-from harnessd.cli.client import FAILED, NOT_FOUND, USAGE, Client, Problem
+from harnessd.cli.client import FAILED, NOT_FOUND, UNREACHABLE, USAGE, Client, Problem
 from harnessd.config.files import Snapshot, read_builtin
 from harnessd.config.load import (
     ReadPolicies,
@@ -208,9 +208,9 @@ def on_disk(folder: Path | None, config: Path | None, *, lenient: bool = False) 
 
 def daemons_files(client: Client | None, config: Path | None) -> OnDisk:
     """The files that the daemon reads, as this process sees them; without a daemon those that harness.yaml names."""
-    if config is not None or client is None:
+    facts = _facts(client) if config is None and client is not None else None
+    if facts is None:
         return on_disk(None, config)
-    facts = client.get("/v1/policies")
     if not (facts.get("config") and facts.get("folder")):
         return on_disk(None, None)
     path, folder = Path(facts["config"]), Path(facts["folder"])
@@ -220,6 +220,15 @@ def daemons_files(client: Client | None, config: Path | None) -> OnDisk:
     settings = read_settings(path, os.environ)
     shown = shown_folder(folder, _seen_from_here(path), None)
     return OnDisk(folder, shown, read_policies(folder, shown, settings.settings), settings)
+
+
+def _facts(client: Client) -> dict[str, Any] | None:
+    try:
+        return client.get("/v1/policies")
+    except Problem as problem:
+        if problem.exit_code != UNREACHABLE:
+            raise
+        return None
 
 
 def _seen_from_here(path: Path) -> Path:
