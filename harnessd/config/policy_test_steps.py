@@ -241,7 +241,7 @@ def _pattern(node: Any, words: tuple[str, ...]) -> Pattern:
         return _compiled(", ".join(parts))
     scalar = require_scalar(node, "a text")
     if words and "*" not in scalar.text:
-        Word(words=words).read(scalar)
+        Word(words=words).value(scalar)  # `none` is a word here, not the lack of a limit
     elif not words and scalar.plain and scalar.text != "none":
         Text().read(scalar)
     return _compiled(scalar.text)
