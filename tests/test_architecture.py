@@ -203,7 +203,11 @@ def test_nothing_reads_code_from_data() -> None:
     for path in python_files("harnessd"):
         found += [f"{named(path)} imports {name}" for name in imported(path) if name.split(".")[0] in BANNED_MODULES]
         for call in calls(path):
-            if BANNED_CALLS.search(ast.unparse(call.func)):
+            # Loaders that make plain values only are what everybody should use.
+            safe = any(
+                keyword.arg == "Loader" and "SafeLoader" in ast.unparse(keyword.value) for keyword in call.keywords
+            )
+            if BANNED_CALLS.search(ast.unparse(call.func)) and not safe:
                 found.append(f"{named(path)}:{call.lineno} {ast.unparse(call.func)}")
             for keyword in call.keywords:
                 if keyword.arg == "shell" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
