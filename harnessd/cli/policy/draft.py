@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 import tempfile
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from harnessd.policy import PolicySet
 from harnessd.policy import Problem as Fault
 from harnessd.policy.kinds import DAEMON_KINDS
 from harnessd.policy.references import Known
+from harnessd.policy.shape import NAME_PATTERN
 from harnessd.policy.source import MapNode, Scalar
 
 
@@ -138,6 +140,9 @@ def target_of(disk: OnDisk, kind: str, name: str) -> Target:
     if kind in DAEMON_KINDS and name != "default":
         hint = f"Write: harnessctl policy edit {kind}"
         raise Problem(USAGE, f"{kind} is for the whole daemon: it has no names.", hint)
+    if not re.fullmatch(NAME_PATTERN, name):
+        message = f'"{render.one_line(name)}" is not a name of a policy.'
+        raise Problem(USAGE, message, "Write small letters, digits, - and _, a letter first.")
     for file in disk.read.snapshot.files:
         if (kind, name) in _documents(file):
             path = disk.folder / Path(file.shown).name

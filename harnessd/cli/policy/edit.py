@@ -100,12 +100,13 @@ def _edit(draft: Draft, disk: OnDisk, client: Client | None, *, yes: bool) -> in
 
 
 def _open_editor(draft: Draft) -> None:
-    words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
-        done = subprocess.run([*words, str(draft.path)], check=False)
-    except (OSError, ValueError, IndexError) as fault:
+        done = subprocess.run([*shlex.split(editor), str(draft.path)], check=False)
+    except (OSError, ValueError) as fault:
         draft.keep_if_changed()
-        message = f"The editor {render.one_line(words[0] if words else '')} cannot be started: {fault}."
+        why = fault.strerror if isinstance(fault, OSError) and fault.strerror else fault
+        message = f"The editor {render.one_line(editor)} cannot be started: {why}."
         raise Problem(USAGE, message, "Set VISUAL or EDITOR to your editor.") from None
     if done.returncode != 0:
         draft.keep_if_changed()
