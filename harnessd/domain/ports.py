@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from harnessd.domain.breaker_store import BreakerStore
 from harnessd.domain.effect import Effect, EffectClass
 from harnessd.domain.failure import Failure
 from harnessd.domain.messages import ModelReply, ModelRequest, ToolSpec
@@ -243,10 +244,13 @@ class TaskQueue(Protocol):
     async def submit(self, draft: TaskDraft, now: float) -> Submitted | Refused:
         """One durable row. Same key and identity: the same task. Same key, other identity: `conflict`."""
 
-    async def claim(self, owner: str, limit: int, now: float, ttl_s: float) -> tuple[Task, ...]:
+    async def claim(
+        self, owner: str, limit: int, now: float, ttl_s: float, full: Collection[str] = ()
+    ) -> tuple[Task, ...]:
         """Lease up to `limit` queued tasks that are due, by priority then age; each claim raises the task's epoch.
 
-        Left out: tasks whose `after` are not completed, and those whose workspace somebody else holds.
+        Left out: tasks whose `after` are not completed, those whose workspace somebody else holds, and those of an
+        agent or label that is `full` (`agent/coder`, `label/team=web`): policy lets no more of them run at once.
         """
 
     async def heartbeat(self, leases: Sequence[Lease], now: float, ttl_s: float) -> frozenset[str]:
@@ -340,7 +344,7 @@ class Journal(Protocol):
         """Yields the newest event sequence number whenever a commit added events; missed ones are coalesced."""
 
 
-class Store(TaskQueue, SessionStore, Journal, RevisionStore, Protocol):
+class Store(TaskQueue, SessionStore, Journal, RevisionStore, BreakerStore, Protocol):
     """One durable store."""
 
     epoch: int  # of the owner: raised at each start

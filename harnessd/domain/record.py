@@ -76,7 +76,8 @@ class SaveCounters:
 class ChangeTask:
     """The task's own move in TASK_TRANSITIONS; releases the lease unless it stays running.
 
-    `until` is the wake-up time of a parked task, or the end of a wait for a person.
+    `until` is the wake-up time of a parked task, or the end of a wait for a person; `dependency` what a parked task
+    waits for (`model/primary`), so that it can be woken when that is well again.
     """
 
     verb: Verb
@@ -87,6 +88,7 @@ class ChangeTask:
     until: float | None = None
     why: str = ""
     waits_for: Literal["approval", "answer"] | None = None
+    dependency: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

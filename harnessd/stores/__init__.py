@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harnessd.domain.failure import ConfigError
 from harnessd.stores import files
+from harnessd.stores.breakers import Breakers
 from harnessd.stores.journal import Journal
 from harnessd.stores.revisions import Revisions
 from harnessd.stores.sessions import Sessions
@@ -14,7 +15,7 @@ from harnessd.stores.sqlite import SqliteDatabase
 from harnessd.stores.verbs import Verbs
 
 
-class SqlStore(Verbs, Sessions, Journal, Revisions):
+class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers):
     """`Store` of the domain's ports over one database."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -93,12 +93,14 @@ class Queue(Kernel):
 
     # --- leases ------------------------------------------------------------------------------------------------------
 
-    async def claim(self, owner: str, limit: int, now: float, ttl_s: float) -> tuple[Task, ...]:
+    async def claim(
+        self, owner: str, limit: int, now: float, ttl_s: float, full: Collection[str] = ()
+    ) -> tuple[Task, ...]:
         """See the port."""
         tasks: tuple[Task, ...] = ()
         while len(tasks) < limit:
             wanted = min(limit - len(tasks), CLAIMS_AT_ONCE)
-            more = await self._claim(owner, wanted, now, now + ttl_s)
+            more = await self._claim(owner, wanted, now, now + ttl_s, encode(list(full)))
             tasks += more
             if len(more) < wanted:
                 break
@@ -106,13 +108,13 @@ class Queue(Kernel):
             self._crashpoint("J3")  # leased, nobody works: the lease ends, or the next start releases it
         return tasks
 
-    async def _claim(self, owner: str, count: int, now: float, expires: float) -> tuple[Task, ...]:
+    async def _claim(self, owner: str, count: int, now: float, expires: float, full: str) -> tuple[Task, ...]:
         unit: list[Statement] = []
         data = encode({"owner": owner})
         for _ in range(count):
             self._claims += 1
             claim = f"{self.epoch}-{self._claims}"
-            params = {"owner": owner, "now": now, "expires": expires, "claim": claim, "data": data}
+            params = {"owner": owner, "now": now, "expires": expires, "claim": claim, "data": data, "full": full}
             unit += (
                 Statement("claim_one", params, or_stop=True),
                 Statement("hold_workspace", params),

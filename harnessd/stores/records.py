@@ -62,6 +62,7 @@ NOTHING: Mapping[str, Any] = {
     "until": None,
     "why": "",
     "waits_for": None,
+    "parked_on": None,
 }
 
 # Every record but a node, which is row and event in one.
@@ -196,6 +197,7 @@ def change_task(lease: Lease, change: ChangeTask, now: float) -> tuple[Statement
             "until": change.until,
             "why": plain(change.why),
             "waits_for": change.waits_for,
+            "parked_on": plain(change.dependency) if change.dependency is not None else None,
         },
     )
 

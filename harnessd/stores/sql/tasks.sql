@@ -22,6 +22,9 @@ AND (tasks.after_tasks = '[]' OR NOT EXISTS (
     WHERE first.state IS NOT 'completed'))
 AND NOT EXISTS (
     SELECT 1 FROM workspaces AS held WHERE tasks.workspace <> '' AND held.holder <> tasks.id AND {overlap})
+AND (:full = '[]' OR NOT EXISTS (
+    SELECT 1 FROM json_each(:full) AS barred WHERE barred.value = 'agent/' || tasks.agent OR EXISTS (
+        SELECT 1 FROM json_each(tasks.labels) AS has WHERE barred.value = 'label/' || has.key || '=' || has.value)))
 
 -- name: insert_task
 INSERT INTO tasks (id, key, identity, draft, agent, labels, priority, not_before, after_tasks, workspace, submitted_at,
@@ -104,7 +107,7 @@ SELECT min(due) FROM (
 -- name: move_task
 -- A person's or the task's own move: only from the state it was planned in, and a worker's only under its lease.
 UPDATE tasks SET state = :to, reason = :reason, error_class = :error_class, sentence = :sentence,
-    next_steps = :next_steps, until = :until, why = :why, waits_for = :waits_for, ended_at = :ended_at,
+    next_steps = :next_steps, until = :until, why = :why, waits_for = :waits_for, parked_on = :parked_on, ended_at = :ended_at,
     pause_asked = CASE WHEN :forget THEN 0 ELSE pause_asked END,
     cancel_asked = CASE WHEN :forget THEN 0 ELSE cancel_asked END,
     recoveries = CASE WHEN :afresh THEN 0 ELSE recoveries END,
