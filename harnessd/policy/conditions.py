@@ -150,6 +150,12 @@ class When:
     """Any of the clauses; a clause is all of its tests. No clause: never. One empty clause: always."""
 
     clauses: tuple[tuple[Asked, ...], ...]
+    asks: frozenset[str] = field(init=False, compare=False, repr=False)  # the names of all facts looked at
+
+    def __post_init__(self) -> None:
+        """Gather the names once: a condition is asked far more often than it is read."""
+        names = frozenset(asked.name for clause in self.clauses for asked in clause)
+        object.__setattr__(self, "asks", names)
 
     def holds(self, lookup: Lookup) -> bool:
         """Whether the facts fit."""
@@ -159,11 +165,6 @@ class When:
     def always(self) -> bool:
         """A clause without tests: holds whatever the facts are."""
         return any(not clause for clause in self.clauses)
-
-    @property
-    def asks(self) -> frozenset[str]:
-        """The names of all facts that are looked at."""
-        return frozenset(asked.name for clause in self.clauses for asked in clause)
 
 
 ALWAYS = When(((),))

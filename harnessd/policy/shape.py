@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -57,12 +57,15 @@ class Entry(Shape):
 
     def fits(self, touched: Collection[str], lookup: Lookup) -> bool:
         """Whether the entry is about one of the touched names, and its conditions hold."""
-        return (
-            self.enabled
-            and any_fits(self.for_, touched)
-            and self.when.holds(lookup)
-            and not (self.unless.clauses and self.unless.holds(lookup))
-        )
+        return self.about(touched) and self.holds(lookup)
+
+    def about(self, touched: Collection[str]) -> bool:
+        """Whether the entry is about one of the touched names."""
+        return self.enabled and any_fits(self.for_, touched)
+
+    def holds(self, lookup: Lookup) -> bool:
+        """Whether its conditions hold."""
+        return self.when.holds(lookup) and not (self.unless.clauses and self.unless.holds(lookup))
 
 
 S_co = TypeVar("S_co", bound=Shape, covariant=True)
@@ -81,6 +84,7 @@ class Policy(Generic[S_co]):
     note: str | None = None
     revision: int = 0
     shipped: bool = False  # one of this name comes with the program
+    refs: dict[tuple[str | int, ...], RuleRef] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def place(self, *path: str | int) -> Place:
         """Where the value at `path` was written; the nearest written parent where it was not."""
@@ -101,15 +105,16 @@ class Policy(Generic[S_co]):
 
     def ref(self, *path: str | int, rule: str | None = None) -> RuleRef:
         """Where the value at `path` comes from, as decisions carry it."""
+        if rule is not None:
+            return self._ref(path, rule)
+        known = self.refs.get(path)  # the same few lines decide again and again
+        if known is None:
+            known = self.refs[path] = self._ref(path, self._rule(path))
+        return known
+
+    def _ref(self, path: tuple[str | int, ...], rule: str) -> RuleRef:
         place = self.place(*path)
-        return RuleRef(
-            kind=self.kind,
-            name=self.name,
-            rule=rule if rule is not None else self._rule(path),
-            file=place.file,
-            line=place.line,
-            revision=self.revision,
-        )
+        return RuleRef(self.kind, self.name, rule, place.file, place.line, self.revision)
 
     def _rule(self, path: tuple[str | int, ...]) -> str:
         if len(path) > 1 and isinstance(path[1], int):

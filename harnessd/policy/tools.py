@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.domain.effect import EffectClass
-from harnessd.policy.command import Part, split
-from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
+from harnessd.policy.calls import CallFacts, SeenCall
+from harnessd.policy.command import Part
+from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, When
 from harnessd.policy.facts import EFFECTS
 from harnessd.policy.figures import Count, Duration, Size
 from harnessd.policy.freeform import Json
@@ -19,6 +20,8 @@ from harnessd.policy.names import ANYTHING, Name, Names
 from harnessd.policy.shape import UNSTATED, Entry, Policy, Shape, stated
 from harnessd.policy.source import Problem
 from harnessd.policy.values import Flag, ListOf, Template, Text, Word, fill
+
+__all__ = ["CallFacts", "Permission", "ToolSettings", "ToolsPolicy", "ToolsShape", "permission", "settings"]
 
 _ToolNames = Annotated[tuple[Name, ...], Names(sorts=("tool", "mcp"))]
 _ToolWhen = Annotated[When, Conditions(scope="tools")]
@@ -142,22 +145,6 @@ ToolsPolicy = Policy[ToolsShape]
 
 
 @dataclass(frozen=True, slots=True)
-class CallFacts:
-    """What is known of a call before it is made. `effect` is filled in by `settings`; `declared` is the tool's own."""
-
-    tool: str  # tool/bash, mcp/SERVER/TOOL
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    agent: str = ""
-    workspace: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    priority: int = 0
-    model: str = ""
-    path: str | None = None
-    effect: EffectClass | None = None
-    declared: EffectClass = EffectClass.IRREVERSIBLE
-
-
-@dataclass(frozen=True, slots=True)
 class ToolSettings:
     """What policy says of one call. Times are seconds, None = no such limit; `refs` gives the line of each leaf."""
 
@@ -205,8 +192,8 @@ def settings(policy: ToolsPolicy, facts: CallFacts) -> ToolSettings:
     """The settings of one call, each leaf from the first entry that fits and states it."""
     values: dict[str, Any] = {}
     refs: dict[str, RuleRef] = {}
-    parts = command_parts(facts)
-    fitting = [index for index, rule in enumerate(policy.shape.rules) if _any_part(rule, facts, parts)]
+    call = SeenCall.of(facts)
+    fitting = [index for index, rule in enumerate(policy.shape.rules) if call.any_part(rule)]
     for path, default in _LEAVES.items():
         key = ".".join(path)
         values[key] = default
@@ -216,7 +203,7 @@ def settings(policy: ToolsPolicy, facts: CallFacts) -> ToolSettings:
                 values[key] = value
                 refs[key] = policy.ref("rules", index, *path)
                 break
-    effect, refs["effect"] = _effect(policy, facts, parts)
+    effect, refs["effect"] = _effect(policy, call)
     longest = max(values["timeout.max"], values["timeout.after"])
     return ToolSettings(
         effect=effect,
@@ -240,20 +227,18 @@ def permission(policy: ToolsPolicy, facts: CallFacts) -> Permission:
 
     A shell line that cannot be taken apart is asked about, unless something denies it.
     """
+    call = SeenCall.of(facts)
     if facts.effect is None:
-        effect, _ = _effect(policy, facts, command_parts(facts))
-        facts = replace(facts, effect=effect)
-    parts = command_parts(facts)
-    inseparable = facts_line(facts) is not None and parts is None
-    for index, rule in enumerate(policy.shape.permissions):
-        if rule.do == "deny" and _any_part(rule, facts, parts):
+        call = replace(call, facts=replace(facts, effect=_effect(policy, call)[0]))
+    rules = policy.shape.permissions
+    for index, rule in enumerate(rules):
+        if rule.do == "deny" and call.any_part(rule):
             return _permission(policy, index, facts)
-    if inseparable:
+    if call.inseparable:
         place = policy.ref("permissions", rule="a line that cannot be taken apart is asked about")
         return Permission("ask", "", place)
-    for index, rule in enumerate(policy.shape.permissions):
-        fits = _every_part if rule.do == "allow" else _any_part
-        if fits(rule, facts, parts):
+    for index, rule in enumerate(rules):
+        if call.every_part(rule) if rule.do == "allow" else call.any_part(rule):
             return _permission(policy, index, facts)
     return Permission("allow", "", policy.ref("permissions", rule="nothing fits"))
 
@@ -268,88 +253,26 @@ def _permission(policy: ToolsPolicy, index: int, facts: CallFacts) -> Permission
     return Permission(verdict, say, ref)
 
 
-def _effect(policy: ToolsPolicy, facts: CallFacts, parts: tuple[Part, ...] | None) -> tuple[EffectClass, RuleRef]:
+def _effect(policy: ToolsPolicy, call: SeenCall) -> tuple[EffectClass, RuleRef]:
     """The strictest effect of the line's commands; of a line that cannot be taken apart: irreversible."""
-    if facts_line(facts) is not None and parts is None:
+    if call.inseparable:
         ref = policy.ref("rules", rule="a line that cannot be taken apart is irreversible")
         return EffectClass.IRREVERSIBLE, ref
-    found = [_effect_of(policy, facts, part) for part in (parts or (None,))]
+    tool = (call.facts.tool,)
+    rules = [(i, rule) for i, rule in enumerate(policy.shape.rules) if rule.effect is not None and rule.about(tool)]
+    found = [_effect_of(policy, rules, call, part) for part in call.parts]
     return max(found, key=lambda pair: EFFECTS.index(pair[0].value))
 
 
-def _effect_of(policy: ToolsPolicy, facts: CallFacts, part: Part | None) -> tuple[EffectClass, RuleRef]:
-    for index, rule in enumerate(policy.shape.rules):
-        effect = stated(rule, "effect")
-        if effect is UNSTATED or effect is None:
-            continue
-        strict = effect == EffectClass.IRREVERSIBLE.value
-        fits = _fits_any_form if strict else _fits_written
-        if fits(rule, facts, part):
-            return EffectClass(effect), policy.ref("rules", index, "effect")
-    return facts.declared, policy.ref("rules", rule=f"{facts.tool} declares it")
-
-
-# --- facts of a call --------------------------------------------------------------------------------------------------
-
-
-def facts_line(facts: CallFacts) -> str | None:
-    """The shell line of the call, where the tool runs a shell."""
-    line = facts.arguments.get("command")
-    return line if facts.tool == "tool/bash" and isinstance(line, str) else None
-
-
-def command_parts(facts: CallFacts) -> tuple[Part, ...] | None:
-    """The simple commands of the call's shell line; None where there is no line or it cannot be taken apart."""
-    line = facts_line(facts)
-    return None if line is None else split(line)
-
-
-def _lookup(facts: CallFacts, command: str | None) -> Lookup:
-    def look(name: str) -> Any:
-        if name == "command":
-            return command
-        if name.startswith("label."):
-            return facts.labels.get(name[len("label.") :])
-        if name.startswith("arg."):
-            return _argument(facts.arguments, name[len("arg.") :])
-        if name == "effect":
-            return facts.effect.value if facts.effect is not None else None
-        value = getattr(facts, name, None)
-        return value if value != "" else None
-
-    return look
-
-
-def _argument(arguments: Any, path: str) -> Any:
-    for step in path.split("."):
-        if isinstance(arguments, Mapping) and step in arguments:
-            arguments = arguments[step]
-        elif isinstance(arguments, list | tuple) and step.isdigit() and int(step) < len(arguments):
-            arguments = arguments[int(step)]
-        else:
-            return None
-    return arguments
-
-
-def _fits_form(rule: Entry, facts: CallFacts, command: str | None) -> bool:
-    return rule.fits((facts.tool,), _lookup(facts, command))
-
-
-def _fits_any_form(rule: Entry, facts: CallFacts, part: Part | None) -> bool:
-    forms: tuple[str | None, ...] = part.forms if part is not None else (facts_line(facts),)
-    return any(_fits_form(rule, facts, form) for form in forms)
-
-
-def _fits_written(rule: Entry, facts: CallFacts, part: Part | None) -> bool:
-    return _fits_form(rule, facts, part.written if part is not None else facts_line(facts))
-
-
-def _any_part(rule: Entry, facts: CallFacts, parts: tuple[Part, ...] | None) -> bool:
-    return any(_fits_any_form(rule, facts, part) for part in (parts or (None,)))
-
-
-def _every_part(rule: Entry, facts: CallFacts, parts: tuple[Part, ...] | None) -> bool:
-    return all(_fits_written(rule, facts, part) for part in (parts or (None,)))
+def _effect_of(
+    policy: ToolsPolicy, rules: list[tuple[int, ToolRule]], call: SeenCall, part: Part | None
+) -> tuple[EffectClass, RuleRef]:
+    """The effect of one command: irreversible in any of its forms, anything weaker only as it is written."""
+    for index, rule in rules:
+        strictest = rule.effect == EffectClass.IRREVERSIBLE.value
+        if call.any_form(rule, part) if strictest else call.as_written(rule, part):
+            return EffectClass(str(rule.effect)), policy.ref("rules", index, "effect")
+    return call.facts.declared, policy.ref("rules", rule=f"{call.facts.tool} declares it")
 
 
 def relations(policy: ToolsPolicy) -> Iterator[Problem]:
