@@ -19,6 +19,7 @@ from harnessd.engine.protocol import (
     Event,
     ModelFailed,
     ModelReplied,
+    PauseWithdrawn,
     PersonSaid,
     Resumed,
     RunBrief,
@@ -114,7 +115,7 @@ class Run:
                 self._go_on()
             case Cancelled(_, by):
                 self._cancel(by)
-            case StepDown():
+            case StepDown() | PauseWithdrawn():
                 self._step_down(event)
             case PersonSaid(_, message):
                 s.mail.append(message)
@@ -202,8 +203,12 @@ class Run:
         elif s.state is not RunState.CANCELLING:
             ending.end(s, ending.aborted(by))
 
-    def _step_down(self, event: StepDown) -> None:
+    def _step_down(self, event: StepDown | PauseWithdrawn) -> None:
         s = self._s
+        if isinstance(event, PauseWithdrawn):
+            if s.step_down is not None and s.step_down.why == "pause":
+                s.step_down = None
+            return
         s.step_down = event
         if s.state is RunState.BACKOFF:
             ending.step_down(s)

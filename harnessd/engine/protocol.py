@@ -136,6 +136,13 @@ class StepDown:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseWithdrawn:
+    """A person takes back a pause that was not yet obeyed."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class PersonSaid:
     """A person's word; it becomes a node at the next turn border."""
 
@@ -153,6 +160,7 @@ Event = (
     | WaitElapsed
     | Cancelled
     | StepDown
+    | PauseWithdrawn
     | PersonSaid
 )
 
@@ -239,6 +247,7 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
         TaskLeased: _ANYWHERE,
         Resumed: _ANYWHERE,
         PersonSaid: frozenset({RunState.NEW}),
+        PauseWithdrawn: frozenset({RunState.NEW}),
         Cancelled: frozenset({RunState.NEW}),
         StepDown: frozenset({RunState.NEW}),
     },
@@ -246,6 +255,7 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
         ModelReplied: _ANYWHERE,
         ModelFailed: _ANYWHERE,
         PersonSaid: frozenset({RunState.MODEL}),
+        PauseWithdrawn: frozenset({RunState.MODEL}),
         Cancelled: frozenset({RunState.CANCELLING}),
         StepDown: frozenset({RunState.MODEL}),
     },
@@ -253,12 +263,14 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
         ToolReturned: _ANYWHERE,
         ToolFailed: _ANYWHERE,
         PersonSaid: frozenset({RunState.TOOLS}),
+        PauseWithdrawn: frozenset({RunState.TOOLS}),
         Cancelled: frozenset({RunState.CANCELLING}),
         StepDown: frozenset({RunState.TOOLS}),
     },
     RunState.BACKOFF: {
         WaitElapsed: _ANYWHERE,
         PersonSaid: frozenset({RunState.BACKOFF}),
+        PauseWithdrawn: frozenset({RunState.BACKOFF}),
         Cancelled: _OVER,
         StepDown: _OVER,
     },
@@ -268,6 +280,7 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
         ToolReturned: _DRAINING_OUT,
         ToolFailed: _DRAINING_OUT,
         PersonSaid: frozenset({RunState.CANCELLING}),
+        PauseWithdrawn: frozenset({RunState.CANCELLING}),
         Cancelled: frozenset({RunState.CANCELLING}),
         StepDown: frozenset({RunState.CANCELLING}),
     },
@@ -281,5 +294,6 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
         PersonSaid: _OVER,
         Cancelled: _OVER,
         StepDown: _OVER,
+        PauseWithdrawn: _OVER,
     },
 }

@@ -68,6 +68,8 @@ class Facade:
                 runner.cancel("")
             case "pause" | "pause_now":
                 runner.step_down(StepDown(self.clock.now(), "pause", now=what == "pause_now"))
+            case "unpause":
+                runner.withdraw_pause()
             case "message":
                 self._errand(self.pool.hear(task))
             case "policies":

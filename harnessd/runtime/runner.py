@@ -24,6 +24,7 @@ from harnessd.engine.protocol import (
     HandBack,
     ModelFailed,
     ModelReplied,
+    PauseWithdrawn,
     PersonSaid,
     StepDown,
     ToolFailed,
@@ -102,6 +103,10 @@ class Runner:
     def cancel(self, by: str) -> None:
         """A person wants the task to end."""
         self._events.put_nowait(Cancelled(self.around.clock.now(), by))
+
+    def withdraw_pause(self) -> None:
+        """A person takes a pause back before it was obeyed."""
+        self._events.put_nowait(PauseWithdrawn(self.around.clock.now()))
 
     def step_down(self, event: StepDown) -> None:
         """Drain or pause."""

@@ -9,7 +9,16 @@ import pytest
 from harnessd.domain.effect import EffectState
 from harnessd.domain.session import NodeKind
 from harnessd.domain.task import StopReason, TaskState, Verb
-from harnessd.engine.protocol import CallTool, CancelCalls, Cancelled, Finish, HandBack, RunState, StepDown
+from harnessd.engine.protocol import (
+    CallTool,
+    CancelCalls,
+    Cancelled,
+    Finish,
+    HandBack,
+    PauseWithdrawn,
+    RunState,
+    StepDown,
+)
 from tests.engine.desk import Desk, unpaired
 from tests.engine.scenery import FREE, TOOLS, calls, model_failure, policies, says, tool_failure
 
@@ -310,6 +319,18 @@ def test_a_paused_backoff_spends_no_attempt_and_no_deadline() -> None:  # R6.1a
     assert desk.requests[-1].attempt == 2
     desk.model_failed(model_failure("overloaded"))
     assert desk.run.state is RunState.BACKOFF, "a day of pause is not part of the call's deadline"
+
+
+@pytest.mark.parametrize(("asked", "over"), [("pause", False), ("drain", True)])
+def test_a_pause_taken_back_before_it_was_obeyed_is_no_pause(asked: str, over: bool) -> None:
+    desk = Desk(policies(FREE))
+    desk.lease()
+    desk.replied(calls(("note", {})))
+    desk.step_down(asked)
+    desk.feed(PauseWithdrawn(desk.now))
+    desk.returned("ok")
+    assert (desk.run.state is RunState.OVER) is over, "only a person's pause can be taken back, never a drain"
+    assert over or len(desk.requests) == 2
 
 
 def test_a_pause_asked_before_the_first_step_is_obeyed() -> None:

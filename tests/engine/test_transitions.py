@@ -18,6 +18,7 @@ from harnessd.engine.protocol import (
     Event,
     ModelFailed,
     ModelReplied,
+    PauseWithdrawn,
     PersonSaid,
     Resumed,
     RunState,
@@ -32,6 +33,7 @@ from tests.engine.scenery import BRIEF, FREE, calls, model_failure, policies, sa
 
 EVENTS = (
     *(TaskLeased, Resumed, ModelReplied, ModelFailed, ToolReturned, ToolFailed, WaitElapsed, Cancelled, StepDown),
+    PauseWithdrawn,
     PersonSaid,
 )
 
@@ -74,6 +76,7 @@ def event_for(kind: type[Event], desk: Desk) -> Event:
         WaitElapsed: lambda: WaitElapsed(now),
         Cancelled: lambda: Cancelled(now),
         StepDown: lambda: StepDown(now, "drain"),
+        PauseWithdrawn: lambda: PauseWithdrawn(now),
         PersonSaid: lambda: PersonSaid(now, PersonMessage(1, "go", now)),
     }
     return made[kind]()

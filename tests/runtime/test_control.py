@@ -176,7 +176,7 @@ def test_verbs_on_a_running_task_reach_its_worker(server: ControlServer) -> None
     assert ask(server, "GET", f"/v1/tasks/{task}")[1]["pause_asked"] is False
     ask(server, "POST", f"/v1/tasks/{task}/cancel", {})
     told = [what for _, what in server.daemon.told]
-    assert told == ["message", "policies", "pause", "pause_now", "cancel"]
+    assert told == ["message", "policies", "pause", "pause_now", "unpause", "cancel"]
     assert ask(server, "GET", f"/v1/tasks/{task}")[1]["cancel_asked"] is True
 
 

@@ -9,7 +9,7 @@ from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused
 from harnessd.domain.task import TaskDraft
 
-Told = Literal["cancel", "pause", "pause_now", "message", "policies"]
+Told = Literal["cancel", "pause", "pause_now", "unpause", "message", "policies"]
 
 
 class Live(Protocol):

@@ -86,11 +86,11 @@ class Verbs:
         return _answer(moved, verb.value, already=False, dry=False)
 
     def _tell(self, verb: Verb, task: Task, *, now_too: bool) -> None:
-        if verb in (Verb.RESUME, Verb.RETRY):
+        if task.state is TaskState.RUNNING:
+            running: Mapping[Verb, Told] = {Verb.CANCEL: "cancel", Verb.RESUME: "unpause"}
+            self._live.tell(task.id, running.get(verb, "pause_now" if now_too else "pause"))
+        elif verb in (Verb.RESUME, Verb.RETRY):
             self._live.wake()
-        elif task.state is TaskState.RUNNING:
-            what: Told = "cancel" if verb is Verb.CANCEL else "pause_now" if now_too else "pause"
-            self._live.tell(task.id, what)
 
     async def _send(self, task: Task, body: Mapping[str, Any], by: str, *, dry: bool) -> dict[str, Any]:
         text = _text(body, "text")
