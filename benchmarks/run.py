@@ -13,6 +13,7 @@ from benchmarks.gate import Gate, table
 BENCHES = {
     "steps": "durable steps beside raw SQLite and LangGraph: speed, slow disk, syncs, long histories",
     "tasks": "the queue beside huey: speed, CPU, start after a silence",
+    "guard": "what the gateway adds to a call that succeeds, beside tenacity",
     "calls": "100 model calls in flight, and 1000 held streams, beside bare httpx",
     "saves": "a policy that is saved: soon in force, once a save, never torn; beside watchfiles",
     "status": "`harnessctl status` beside `python -c pass`",
