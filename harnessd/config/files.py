@@ -57,13 +57,15 @@ def read_folder(folder: Path, shown: str) -> Snapshot:
         name = entry.name
         if name.startswith(".") or name.endswith(_LEAVINGS):
             continue
-        path, label = Path(entry.path), f"{shown}/{name}" if shown else name
+        path = Path(entry.path)
+        seen = name if name.isprintable() else ascii(name)  # any bytes may stand in a name, but not in a message
+        label = f"{shown}/{seen}" if shown else seen
         if _is_folder(entry):
             if name != "tests":
                 remedy = "move its files here; only tests/ is a folder of its own"
                 problems.append(Problem(label, 1, 1, "not read, and refused so that it is noticed", remedy))
         elif name.endswith(".yml"):
-            remedy = f"name it {name.removesuffix('.yml')}.yaml"
+            remedy = f"name it {seen.replace('.yml', '.yaml')}"
             problems.append(Problem(label, 1, 1, "not read, and refused so that it is noticed", remedy))
         elif name.endswith(".yaml"):
             try:

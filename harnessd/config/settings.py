@@ -6,6 +6,7 @@ still checked.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -61,8 +62,13 @@ class BaseUrl(Text):
     """An address of a service, without user, password, query or fragment."""
 
     type_name: ClassVar[str] = "address"
-    pattern: str | None = r"https?://[^\s/?#@]+(?:/[^\s?#]*)?"
-    wanted: str = "an address of a service"
+
+    def value(self, scalar: Scalar) -> str:
+        text = Text.value(self, scalar)
+        if not re.fullmatch(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?", text):
+            shown = "this" if "@" in text or "?" in text else quoted(scalar)  # a key may stand in it
+            raise misread(scalar, f"{shown} is not an address of a service", self.bounds)
+        return text
 
     @property
     def bounds(self) -> str:
@@ -86,7 +92,8 @@ class StoreUrl(Reader):
             if ":" in rest.rpartition("@")[0]:
                 raise misread(node, "a password stands in the address", "write url: {env: NAME} or {credential: NAME}")
             return text
-        raise misread(node, f"{quoted(node)} is not a store", "write sqlite:FILE or postgresql://HOST/NAME")
+        shown = "this" if "@" in text else quoted(node)  # a password may stand in it
+        raise misread(node, f"{shown} is not a store", "write sqlite:FILE or postgresql://HOST/NAME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from harnessd.policy.source import ListNode, MapNode, Node, Place, Problem, Scal
 
 LARGEST_BYTES = 1 << 20
 DEEPEST = 32
-MOST_NODES = 50_000  # a file of this many values is a mistake; reading more would hold up a reload
+MOST_NODES = 20_000  # a file of this many values is a mistake; reading more would hold up a reload
 
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"  # NEL, LS, PS are line breaks in 1.1 only

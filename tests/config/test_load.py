@@ -116,6 +116,10 @@ def test_problems_of_harness_yaml_and_of_all_policies_come_together(site: Site) 
 
 def test_a_secret_is_never_a_literal_and_never_repeated(site: Site) -> None:
     # h16, h17
+    for url in ("https://u:sk-test-0000@x", "https://x?key=sk-test-0000"):
+        site.config.write_text(HARNESS.replace("http://127.0.0.1:1", url))
+        assert "this is not an address of a service" in problems(site)[0]
+        assert "0000" not in str(problems(site))
     for written in ("sk-test-0000", "{x: sk-test-0000}", "[sk-test-0000]", "{env: 'sk test 0000'}"):
         site.config.write_text(HARNESS.replace("model: m,", f"model: m, key: {written},"))
         found = problems(site)
@@ -198,9 +202,11 @@ def test_leavings_are_ignored_and_strange_files_told(site: Site) -> None:
     for name in (".x.yaml", "a.yaml~", "b.swp", "c.yaml.orig", "notes.txt", "#a.yaml#"):
         (site.policies / name).write_text("not: [yaml")
     os.mkfifo(site.policies / "pipe.yaml")
+    Path(os.fsdecode(os.fsencode(site.policies) + b"/\xff\n\x1b.yaml")).write_text("kind: loop\n")
     (site.policies / "gone.yaml").symlink_to("nowhere")
     snapshot = read_folder(site.policies, "policies")
-    assert [file.shown for file in snapshot.files] == ["policies/budget.yaml"]
+    assert [file.shown for file in snapshot.files] == ["policies/budget.yaml", "policies/'\\udcff\\n\\x1b.yaml'"]
+    assert len(snapshot.hash) == 64
     assert [str(problem) for problem in snapshot.problems] == [
         "policies/gone.yaml:1:1: cannot be read: No such file or directory: mend or delete it",
         "policies/pipe.yaml:1:1: cannot be read: not a regular file: mend or delete it",
