@@ -82,12 +82,33 @@ class SeenCall:
                 return facts.labels.get(name[len("label.") :])
             if name.startswith("arg."):
                 return argument(facts.arguments, name[len("arg.") :])
+            if name == "path":
+                return None if facts.path is None else plain_path(facts.path, facts.workspace)
             if name == "effect":
                 return facts.effect.value if facts.effect is not None else None
             value = getattr(facts, name, None)
             return value if value != "" else None
 
         return look
+
+
+def plain_path(path: str, workspace: str) -> str:
+    """A path in one spelling, seen from the workspace: `./a/../b//c` is `b/c`; one that leaves it keeps its `..`.
+
+    Links are not followed here: whoever opens the file sees to that.
+    """
+    root = workspace.rstrip("/")
+    if root and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :].lstrip("/")
+    steps: list[str] = []
+    for step in path.split("/"):
+        if step == ".." and steps and steps[-1] != "..":
+            steps.pop()
+        elif step == ".." and path.startswith("/"):
+            continue
+        elif step not in ("", "."):
+            steps.append(step)
+    return ("/" if path.startswith("/") else "") + "/".join(steps) or "."
 
 
 def argument(arguments: Any, path: str) -> Any:
