@@ -11,7 +11,7 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[1]
 DOCS = REPO / "docs"
-PAGES = [*sorted(DOCS.glob("*.md")), *sorted(REPO.glob("*.md")), *sorted((REPO / "benchmarks").glob("*.md"))]
+PAGES = [*sorted(DOCS.rglob("*.md")), *sorted(REPO.glob("*.md")), *sorted((REPO / "benchmarks").glob("*.md"))]
 
 
 def test_generated_parts_are_fresh() -> None:

@@ -11,7 +11,16 @@ from harnessd.cli import render
 from harnessd.cli.client import FAILED, UNREACHABLE, Client, Problem
 from harnessd.cli.options import connect, connection, json_option
 from harnessd.cli.policy import comparison
-from harnessd.cli.policy.sources import FILES, Source, config_option, in_force, problems_in, source_named, tell_problems
+from harnessd.cli.policy.sources import (
+    FILES,
+    Source,
+    config_option,
+    in_force,
+    is_revision,
+    problems_in,
+    source_named,
+    tell_problems,
+)
 from harnessd.cli.policy.standing import Felt, felt, felt_lines
 
 
@@ -35,7 +44,7 @@ def diff(ctx: click.Context, sides: tuple[str, ...], config: Path | None, as_jso
     new = source_named(second, client, config)
     if old.policies is None or new.policies is None:
         return _broken([old, new], as_json)
-    told = _felt(client, old, new, asked=first is None or second == FILES)
+    told = _felt(client, first, new)
     if as_json:
         document: dict[str, Any] = {
             "from": _plain(old),
@@ -61,22 +70,20 @@ def _words(sides: tuple[str, ...]) -> tuple[str | None, str]:
         return sides[0], sides[1]
     if not sides:
         return None, FILES
-    word = sides[0]
-    is_revision = word[:1] == "r" and word[1:].isdigit()
-    return (word, FILES) if is_revision else (None, word)
+    return (sides[0], FILES) if is_revision(sides[0]) else (None, sides[0])
 
 
-def _felt(client: Client, old: Source, new: Source, *, asked: bool) -> Felt | None:
-    """What running tasks would feel; nothing where no daemon was needed and none is there."""
+def _felt(client: Client, first: str | None, new: Source) -> Felt | None:
+    """What the running tasks would feel of the new side, whatever the old one is: they live under the set in force."""
+    if first is not None and not is_revision(first):
+        return None  # two folders, as in a review: no daemon is needed
     try:
-        return felt(client, old.whole, new.whole, new.agents)
+        return felt(client, in_force(client).whole, new.whole, new.agents)
     except Problem as problem:
-        if problem.exit_code == UNREACHABLE and not asked:
-            return None
-        if problem.exit_code == UNREACHABLE:
-            render.note(f"{problem.message} What running tasks would feel is not known.")
-            return None
-        raise
+        if problem.exit_code != UNREACHABLE:
+            raise
+        render.note(f"{problem.message} What running tasks would feel is not known.")
+        return None
 
 
 def _titled(source: Source) -> str:

@@ -239,9 +239,14 @@ def _seen_from_here(path: Path) -> Path:
         return path
 
 
+def is_revision(word: str) -> bool:
+    """`r47`. A folder of such a name is written `./r47`."""
+    return _REVISION.fullmatch(word) is not None
+
+
 def source_named(word: str, client: Client | None, config: Path | None) -> Source:
     """`rN`, `files`, or a folder. Raises Problem."""
-    if _REVISION.fullmatch(word):
+    if is_revision(word):
         if client is None:
             raise Problem(USAGE, f"{word} is kept by the daemon.", "Name a folder, or start the daemon.")
         return stored(client, int(word[1:]))

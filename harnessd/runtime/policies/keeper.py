@@ -164,21 +164,27 @@ class Keeper:
     # --- what a reload found ------------------------------------------------------------------------------------------
 
     async def _refuse(self, refusal: Refusal) -> Result:
-        count = len(refusal.problems)
+        count, kept = len(refusal.problems), self.in_force.policies.revision
+        first = str(refusal.problems[0])
+        sentence = f"{first}; r{kept} stays in force" + (f" ({count - 1} more problems)" if count > 1 else "")
+        if self.refused is None or self.refused[1] != refusal.problems:
+            await self._note_refusal(refusal, count, kept)
+        assert self.refused is not None  # noqa: S101 - just noted, or the same as before
+        return Result("refused", self.refused[0], sentence, refusal.problems)
+
+    async def _note_refusal(self, refusal: Refusal, count: int, kept: int) -> None:
+        """A refused set is a revision too, once: who asks again is told of the same one."""
         what = f"{count} problem{'s' if count != 1 else ''}"
         draft = RevisionDraft("", RevisionState.REFUSED, refusal.trigger, what, __version__)
         now = self.clock.now()
         number = await self.store.add_revision(draft, now)
         self.refused = (number, refusal.problems, now)
-        kept = self.in_force.policies.revision
         lines = [str(problem) for problem in refusal.problems]
         _log.error("policy_invalid", revision=number, stays_in_force=kept, problems=lines[:20], count=count)
-        first = refusal.problems[0]
+        at = refusal.problems[0]
         await self._tell(
-            "policy_invalid", revision=number, stays=kept, count=count, file=first.file, line=first.line, first=lines[0]
+            "policy_invalid", revision=number, stays=kept, count=count, file=at.file, line=at.line, first=lines[0]
         )
-        sentence = f"{lines[0]}; r{kept} stays in force" + (f" ({count - 1} more problems)" if count > 1 else "")
-        return Result("refused", number, sentence, refusal.problems)
 
     async def _unchanged(self, outcome: Unchanged, by: str, note: str, yes: bool, expect: str) -> Result:
         self.refused = None
