@@ -33,10 +33,15 @@ def main() -> int:
         parser.error(f"no such bench: {', '.join(sorted(unknown))}")
     print(f"python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     gates: list[Gate] = []
+    failed: list[str] = []
     for name in wanted:
         began = time.monotonic()
         print(f"{name}: {BENCHES[name]} ...", flush=True)
-        gates += import_module(f"benchmarks.{name}").gates()
+        try:
+            gates += import_module(f"benchmarks.{name}").gates()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the figures of the other benches are worth having
+            print(f"  could not be measured: {error}")
+            failed.append(name)
         print(f"  took {time.monotonic() - began:.0f} s, load now {os.getloadavg()[0]:.1f}", flush=True)
     print()
     print(table(gates))
