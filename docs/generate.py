@@ -182,8 +182,8 @@ def key_table(rows: Iterable[tuple[str, str, str, str, str]]) -> str:
 def policies() -> str:
     """Return every key of every kind, as `harnessctl policy explain` tells it."""
     from harnessd.config.load import builtin_policies  # noqa: PLC0415 - only this part needs it
-    from harnessd.policy.explain import keys  # noqa: PLC0415
-    from harnessd.policy.kinds import KINDS  # noqa: PLC0415
+    from harnessd.policy.reference.explain import keys  # noqa: PLC0415
+    from harnessd.policy.assembly.kinds import KINDS  # noqa: PLC0415
 
     shipped = builtin_policies().policies
     parts = []
@@ -199,7 +199,7 @@ def policies() -> str:
 
 def setting_rows(shape: Any, prefix: str) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield the keys of a shape of harness.yaml, outermost first."""
-    from harnessd.policy.explain import below, reader_of, type_name  # noqa: PLC0415 - as above
+    from harnessd.policy.reference.explain import below, reader_of, type_name  # noqa: PLC0415 - as above
 
     for name, field in shape.model_fields.items():
         inner, suffix = below(field.annotation)

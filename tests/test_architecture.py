@@ -15,7 +15,7 @@ import pytest
 
 from harnessd.config.load import builtin_policies
 from harnessd.domain.failure import ErrorClass, Source
-from harnessd.policy.facts import MODEL_CLASSES, TOOL_CLASSES
+from harnessd.policy.language.facts import MODEL_CLASSES, TOOL_CLASSES
 from harnessd.policy.retry import for_class
 
 REPO = Path(__file__).resolve().parents[1]

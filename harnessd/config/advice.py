@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from harnessd.config.environment import resolve_secret
 from harnessd.config.settings import Settings
 from harnessd.policy import PolicySet, Problem
-from harnessd.policy.source import MapNode, Place, find
+from harnessd.policy.language.source import MapNode, Place, find
 from harnessd.policy.values import SecretRef
 
 

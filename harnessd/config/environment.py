@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from harnessd.config.files import read_bytes
 from harnessd.config.settings import Settings
 from harnessd.config.strict_yaml import parse
-from harnessd.policy.shape import model_at
-from harnessd.policy.source import MapNode, Place, Problem, Scalar, find
+from harnessd.policy.language.shape import model_at
+from harnessd.policy.language.source import MapNode, Place, Problem, Scalar, find
 from harnessd.policy.values import SecretRef
 
 PREFIX = "HARNESSD_"

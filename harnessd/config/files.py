@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harnessd.config.strict_yaml import LARGEST_BYTES
-from harnessd.policy.source import BUILTIN, Problem
+from harnessd.policy.language.source import BUILTIN, Problem
 
 _LEAVINGS = ("~", ".swp", ".orig")
 

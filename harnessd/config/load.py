@@ -17,10 +17,10 @@ from harnessd.config.settings_check import settings_problems
 from harnessd.config.strict_yaml import parse
 from harnessd.domain.failure import ConfigError
 from harnessd.policy import PolicySet, Problem
-from harnessd.policy.assemble import Shipped, assemble, read_shipped
-from harnessd.policy.references import BUILTIN_TOOLS, Known
-from harnessd.policy.shape import read_shape
-from harnessd.policy.source import MapNode, did_you_mean
+from harnessd.policy.assembly.assemble import Shipped, assemble, read_shipped
+from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
+from harnessd.policy.language.shape import read_shape
+from harnessd.policy.language.source import MapNode, did_you_mean
 
 
 class ConfigProblems(ConfigError):  # noqa: N818 - named as what it carries

@@ -12,11 +12,11 @@ from harnessd.defence.trial.step import ACTIONS, VERDICTS, Step
 from harnessd.domain.task import StopReason
 from harnessd.policy.budget import TIMES
 from harnessd.policy.conditions import AnyOf, read_test
-from harnessd.policy.facts import BUDGETS, CLASSES, FACTS, MODEL_CLASSES, TOOL_CLASSES, Fact, FactType
-from harnessd.policy.figures import Bounded, Count, Duration, Ratio, Usd
-from harnessd.policy.kinds import KINDS
-from harnessd.policy.names import glob
-from harnessd.policy.source import (
+from harnessd.policy.language.facts import BUDGETS, CLASSES, FACTS, MODEL_CLASSES, TOOL_CLASSES, Fact, FactType
+from harnessd.policy.language.figures import Bounded, Count, Duration, Ratio, Usd
+from harnessd.policy.assembly.kinds import KINDS
+from harnessd.policy.language.names import glob
+from harnessd.policy.language.source import (
     Collected,
     ListNode,
     MapNode,

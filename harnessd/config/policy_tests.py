@@ -13,8 +13,8 @@ from harnessd.config.strict_yaml import parse
 from harnessd.defence.trial import Answer, Chosen, Step, Trial
 from harnessd.defence.trial.expected import Expected, Mismatch
 from harnessd.policy import PolicySet
-from harnessd.policy.kinds import KINDS, TASK_KINDS
-from harnessd.policy.source import (
+from harnessd.policy.assembly.kinds import KINDS, TASK_KINDS
+from harnessd.policy.language.source import (
     BUILTIN,
     ListNode,
     MapNode,

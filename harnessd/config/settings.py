@@ -12,11 +12,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from harnessd.policy.figures import Count, Duration, Ratio, Size, Usd
-from harnessd.policy.freeform import Json
-from harnessd.policy.references import BUILTIN_TOOLS, Known
-from harnessd.policy.shape import Shape, read_shape
-from harnessd.policy.source import Collected, MapNode, Misread, Scalar, misread, quoted
+from harnessd.policy.language.figures import Count, Duration, Ratio, Size, Usd
+from harnessd.policy.language.freeform import Json
+from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
+from harnessd.policy.language.shape import Shape, read_shape
+from harnessd.policy.language.source import Collected, MapNode, Misread, Scalar, misread, quoted
 from harnessd.policy.values import Flag, ListOf, Reader, Secret, SecretRef, Text, Word
 
 _Text = Annotated[str, Text()]

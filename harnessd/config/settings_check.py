@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from harnessd.config.settings import Settings
-from harnessd.policy.kinds import TASK_KINDS
-from harnessd.policy.references import BUILTIN_TOOLS
-from harnessd.policy.source import MapNode, Place, Problem, did_you_mean, find, place_of
+from harnessd.policy.assembly.kinds import TASK_KINDS
+from harnessd.policy.assembly.references import BUILTIN_TOOLS
+from harnessd.policy.language.source import MapNode, Place, Problem, did_you_mean, find, place_of
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")  # what every model service accepts as a tool's name

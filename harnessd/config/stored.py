@@ -8,7 +8,7 @@ from typing import Any
 from harnessd.config.files import Snapshot, read_builtin
 from harnessd.config.strict_yaml import parse
 from harnessd.policy import PolicySet, Problem
-from harnessd.policy.assemble import assemble
+from harnessd.policy.assembly.assemble import assemble
 
 
 def content_of(snapshot: Snapshot) -> dict[str, dict[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from harnessd.policy.source import ListNode, MapNode, Node, Place, Problem, Scalar
+from harnessd.policy.language.source import ListNode, MapNode, Node, Place, Problem, Scalar
 
 LARGEST_BYTES = 1 << 20
 DEEPEST = 32

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.policy.conditions import ALWAYS, NEVER, AnyOf, Conditions, Lookup, When
-from harnessd.policy.names import ANYTHING, Name, Names
-from harnessd.policy.shape import NAME_PATTERN, Entry, Policy, Shape
-from harnessd.policy.source import Problem
+from harnessd.policy.language.names import ANYTHING, Name, Names
+from harnessd.policy.language.shape import NAME_PATTERN, Entry, Policy, Shape
+from harnessd.policy.language.source import Problem
 from harnessd.policy.values import Text
 
 _PolicyName = Annotated[str, Text(pattern=NAME_PATTERN, wanted="a name of a policy")] | None

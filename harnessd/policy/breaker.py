@@ -13,10 +13,10 @@ from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.domain.failure import ErrorClass
-from harnessd.policy.figures import Count, Duration, Ratio
-from harnessd.policy.names import ANYTHING, Name, Names
-from harnessd.policy.shape import UNSTATED, Entry, Policy, Shape, stated
-from harnessd.policy.source import Problem
+from harnessd.policy.language.figures import Count, Duration, Ratio
+from harnessd.policy.language.names import ANYTHING, Name, Names
+from harnessd.policy.language.shape import UNSTATED, Entry, Policy, Shape, stated
+from harnessd.policy.language.source import Problem
 
 
 class BreakerRule(Entry):

@@ -9,10 +9,10 @@ from typing import Annotated
 from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
-from harnessd.policy.facts import BUDGETS
-from harnessd.policy.figures import Count, Duration, Ratio, Usd
-from harnessd.policy.shape import Policy, Shape
-from harnessd.policy.source import MapNode, Place, Problem, Scalar
+from harnessd.policy.language.facts import BUDGETS
+from harnessd.policy.language.figures import Count, Duration, Ratio, Usd
+from harnessd.policy.language.shape import Policy, Shape
+from harnessd.policy.language.source import MapNode, Place, Problem, Scalar
 from harnessd.policy.values import Flag, ListOf, Template, Word, fill
 
 TIMES = frozenset({"working_time", "wall_time", "age", "silence"})

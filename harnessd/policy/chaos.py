@@ -11,12 +11,12 @@ from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
-from harnessd.policy.facts import MODEL_CLASSES, TOOL_CLASSES
-from harnessd.policy.figures import Count, Duration, Ratio, Size
-from harnessd.policy.freeform import Json
-from harnessd.policy.names import ANYTHING, Name, Names
-from harnessd.policy.shape import Entry, Policy, Shape
-from harnessd.policy.source import Problem
+from harnessd.policy.language.facts import MODEL_CLASSES, TOOL_CLASSES
+from harnessd.policy.language.figures import Count, Duration, Ratio, Size
+from harnessd.policy.language.freeform import Json
+from harnessd.policy.language.names import ANYTHING, Name, Names
+from harnessd.policy.language.shape import Entry, Policy, Shape
+from harnessd.policy.language.source import Problem
 from harnessd.policy.values import Flag, Word
 
 _When = Annotated[When, Conditions(scope="chaos")]

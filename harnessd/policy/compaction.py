@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
-from harnessd.policy.figures import Count, Ratio, Size
-from harnessd.policy.names import Ladder, Name, Names
-from harnessd.policy.shape import Policy, Shape
-from harnessd.policy.source import Problem
+from harnessd.policy.language.figures import Count, Ratio, Size
+from harnessd.policy.language.names import Ladder, Name, Names
+from harnessd.policy.language.shape import Policy, Shape
+from harnessd.policy.language.source import Problem
 from harnessd.policy.values import ListOf, Text
 
 SECTIONS = ("goal", "progress", "decisions", "files", "next_steps")

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from harnessd.policy.facts import Fact, FactType, fact_named, facts_of
-from harnessd.policy.figures import Bounded, Count, Duration, Number, Ratio
-from harnessd.policy.names import glob
-from harnessd.policy.source import (
+from harnessd.policy.language.facts import Fact, FactType, fact_named, facts_of
+from harnessd.policy.language.figures import Bounded, Count, Duration, Number, Ratio
+from harnessd.policy.language.names import glob
+from harnessd.policy.language.source import (
     Collected,
     ListNode,
     MapNode,

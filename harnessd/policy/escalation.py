@@ -10,10 +10,10 @@ from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
-from harnessd.policy.figures import Count, Duration
-from harnessd.policy.names import ANYTHING, Ladder, Name, Names
-from harnessd.policy.shape import Entry, Policy, Shape
-from harnessd.policy.source import Problem
+from harnessd.policy.language.figures import Count, Duration
+from harnessd.policy.language.names import ANYTHING, Ladder, Name, Names
+from harnessd.policy.language.shape import Entry, Policy, Shape
+from harnessd.policy.language.source import Problem
 from harnessd.policy.values import Word
 
 _When = Annotated[When, Conditions(scope="escalation")]

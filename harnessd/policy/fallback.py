@@ -9,11 +9,11 @@ from typing import Annotated
 from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
-from harnessd.policy.facts import MODEL_CLASSES
-from harnessd.policy.figures import Duration
-from harnessd.policy.names import Name, Names
-from harnessd.policy.shape import Policy, Shape
-from harnessd.policy.source import Problem, did_you_mean
+from harnessd.policy.language.facts import MODEL_CLASSES
+from harnessd.policy.language.figures import Duration
+from harnessd.policy.language.names import Name, Names
+from harnessd.policy.language.shape import Policy, Shape
+from harnessd.policy.language.source import Problem, did_you_mean
 from harnessd.policy.values import Template
 
 _Links = Annotated[

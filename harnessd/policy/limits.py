@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
-from harnessd.policy.figures import Count, Duration, Ratio, Usd
-from harnessd.policy.names import Ladder, Name, Names
-from harnessd.policy.shape import UNSTATED, Entry, Policy, Shape, stated
-from harnessd.policy.source import Problem
+from harnessd.policy.language.figures import Count, Duration, Ratio, Usd
+from harnessd.policy.language.names import Ladder, Name, Names
+from harnessd.policy.language.shape import UNSTATED, Entry, Policy, Shape, stated
+from harnessd.policy.language.source import Problem
 
 FREE_RETRIES_PER_MINUTE = 10  # a retry share never holds back so few
 

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.domain.effect import canonical_json
-from harnessd.policy.figures import Count
-from harnessd.policy.names import Ladder
-from harnessd.policy.shape import Policy, Shape
-from harnessd.policy.source import Problem
+from harnessd.policy.language.figures import Count
+from harnessd.policy.language.names import Ladder
+from harnessd.policy.language.shape import Policy, Shape
+from harnessd.policy.language.source import Problem
 from harnessd.policy.values import Template, fill
 
 _Times = Annotated[int | None, Count(low="2", high="100", none=True)]

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
-from harnessd.policy.figures import Duration
-from harnessd.policy.freeform import Json
-from harnessd.policy.names import ANYTHING, Name, Names
-from harnessd.policy.shape import NAME_PATTERN, UNSTATED, Entry, Policy, Shape, stated
-from harnessd.policy.source import ListNode, MapNode, Misread, Problem, Scalar, did_you_mean, misread, quoted
+from harnessd.policy.language.figures import Duration
+from harnessd.policy.language.freeform import Json
+from harnessd.policy.language.names import ANYTHING, Name, Names
+from harnessd.policy.language.shape import NAME_PATTERN, UNSTATED, Entry, Policy, Shape, stated
+from harnessd.policy.language.source import ListNode, MapNode, Misread, Problem, Scalar, did_you_mean, misread, quoted
 from harnessd.policy.values import ListOf, Reader, Secret, SecretRef, Template, Text, Word, fill
 
 PLACEHOLDERS = (

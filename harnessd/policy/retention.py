@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
-from harnessd.policy.figures import Duration, Ratio, Size
-from harnessd.policy.shape import Policy, Shape
-from harnessd.policy.source import Problem
+from harnessd.policy.language.figures import Duration, Ratio, Size
+from harnessd.policy.language.shape import Policy, Shape
+from harnessd.policy.language.source import Problem
 
 _Kept = Annotated[float | None, Duration(low="1h", high="3650d", none=True)]
 _Largest = Annotated[int | None, Size(low="100MiB", high="100TiB", none=True)]

@@ -11,11 +11,11 @@ from pydantic import Field
 from harnessd.domain.decision import RuleRef
 from harnessd.domain.failure import ErrorClass, Failure, Owner, Source
 from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
-from harnessd.policy.facts import MODEL_CLASSES, TOOL_CLASSES
-from harnessd.policy.figures import Count, Duration, Number, Ratio
-from harnessd.policy.names import ANYTHING, Ladder, Name, Names
-from harnessd.policy.shape import Entry, Policy, Shape
-from harnessd.policy.source import Problem
+from harnessd.policy.language.facts import MODEL_CLASSES, TOOL_CLASSES
+from harnessd.policy.language.figures import Count, Duration, Number, Ratio
+from harnessd.policy.language.names import ANYTHING, Ladder, Name, Names
+from harnessd.policy.language.shape import Entry, Policy, Shape
+from harnessd.policy.language.source import Problem
 from harnessd.policy.values import Word
 
 DO = ("retry", "fallback", "park", "compact", "repair", "observe", "probe", "needs_human", "stop")

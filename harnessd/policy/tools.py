@@ -10,15 +10,15 @@ from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.domain.effect import EffectClass
-from harnessd.policy.calls import CallFacts, SeenCall
-from harnessd.policy.command import Part
+from harnessd.policy.calls.seen import CallFacts, SeenCall
+from harnessd.policy.calls.command import Part
 from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, When
-from harnessd.policy.facts import EFFECTS
-from harnessd.policy.figures import Count, Duration, Size
-from harnessd.policy.freeform import Json
-from harnessd.policy.names import ANYTHING, Name, Names
-from harnessd.policy.shape import UNSTATED, Entry, Policy, Shape, stated
-from harnessd.policy.source import Problem
+from harnessd.policy.language.facts import EFFECTS
+from harnessd.policy.language.figures import Count, Duration, Size
+from harnessd.policy.language.freeform import Json
+from harnessd.policy.language.names import ANYTHING, Name, Names
+from harnessd.policy.language.shape import UNSTATED, Entry, Policy, Shape, stated
+from harnessd.policy.language.source import Problem
 from harnessd.policy.values import Flag, ListOf, Template, Text, Word, fill
 
 __all__ = ["CallFacts", "Permission", "ToolSettings", "ToolsPolicy", "ToolsShape", "permission", "settings"]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pydantic_core import CoreSchema, core_schema
 
-from harnessd.policy.source import Collected, ListNode, MapNode, Misread, Scalar, did_you_mean, misread, quoted
+from harnessd.policy.language.source import Collected, ListNode, MapNode, Misread, Scalar, did_you_mean, misread, quoted
 
 # What the resolvers of YAML 1.1 take for something other than text.
 _YAML_11 = (

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harnessd.config.strict_yaml import LARGEST_BYTES, parse
-from harnessd.policy.source import ListNode, MapNode, Scalar, plain_data
+from harnessd.policy.language.source import ListNode, MapNode, Scalar, plain_data
 
 
 def only(text: str) -> Any:

@@ -22,7 +22,7 @@ from harnessd.domain.messages import (
 )
 from harnessd.engine.protocol import ModelFacts, RunBrief, ToolFacts
 from harnessd.policy import PolicySet, TaskFacts, TaskPolicies
-from harnessd.policy.assemble import assemble
+from harnessd.policy.assembly.assemble import assemble
 
 EFFECTS = {
     "look": EffectClass.READ_ONLY,

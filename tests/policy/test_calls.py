@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harnessd.policy.calls import argument, plain_path
+from harnessd.policy.calls.seen import argument, plain_path
 from harnessd.policy.tools import CallFacts, permission
 from tests.policy.written import policy
 

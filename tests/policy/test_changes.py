@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harnessd.policy.changes import differences
+from harnessd.policy.assembly.changes import differences
 from tests.policy.written import policies
 
 

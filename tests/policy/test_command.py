@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harnessd.policy.command import split
+from harnessd.policy.calls.command import split
 
 
 def forms(line: str) -> set[str]:

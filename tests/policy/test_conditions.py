@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harnessd.config.strict_yaml import parse
 from harnessd.policy.conditions import Conditions, When, explodes
-from harnessd.policy.names import ANYTHING, Ladder, Names, any_fits, glob
-from harnessd.policy.source import MapNode, Misread
+from harnessd.policy.language.names import ANYTHING, Ladder, Names, any_fits, glob
+from harnessd.policy.language.source import MapNode, Misread
 
 
 def node(text: str) -> Any:

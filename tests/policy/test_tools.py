@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harnessd.domain.effect import EffectClass
-from harnessd.policy.shape import Policy
+from harnessd.policy.language.shape import Policy
 from harnessd.policy.tools import CallFacts, permission, settings
 from tests.policy.written import policy, problems
 

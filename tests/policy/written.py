@@ -11,8 +11,8 @@ from harnessd.config.load import judge_snapshot
 from harnessd.config.settings import Settings
 from harnessd.config.strict_yaml import parse
 from harnessd.policy import PolicySet
-from harnessd.policy.shape import Policy, read_shape
-from harnessd.policy.source import MapNode
+from harnessd.policy.language.shape import Policy, read_shape
+from harnessd.policy.language.source import MapNode
 
 HARNESS = """
 models:

@@ -9,9 +9,9 @@ from typing import Any
 from harnessd.cli.policy.origins import Value, flow, label_of, note_of
 from harnessd.cli.policy.sources import Texts
 from harnessd.policy import Policy
-from harnessd.policy.names import any_fits
-from harnessd.policy.shape import Entry
-from harnessd.policy.source import ListNode, MapNode, find, place_of
+from harnessd.policy.language.names import any_fits
+from harnessd.policy.language.shape import Entry
+from harnessd.policy.language.source import ListNode, MapNode, find, place_of
 
 # Lists of settings: each leaf comes from the first entry that fits and states it (policies.md, "Read").
 LISTS: Mapping[str, tuple[str, ...]] = {

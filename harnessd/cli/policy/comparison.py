@@ -9,9 +9,9 @@ from typing import Any
 from harnessd.cli import render
 from harnessd.cli.policy.origins import entry_title, flow
 from harnessd.policy import Policy, PolicySet
-from harnessd.policy.changes import Change, differences
-from harnessd.policy.merge import MERGED_LISTS
-from harnessd.policy.source import ListNode, MapNode, Place, find
+from harnessd.policy.assembly.changes import Change, differences
+from harnessd.policy.assembly.merge import MERGED_LISTS
+from harnessd.policy.language.source import ListNode, MapNode, Place, find
 
 _LONGEST = 60
 

@@ -19,10 +19,10 @@ from harnessd.config.load import judge_snapshot
 from harnessd.config.strict_yaml import parse
 from harnessd.policy import PolicySet
 from harnessd.policy import Problem as Fault
-from harnessd.policy.kinds import DAEMON_KINDS
-from harnessd.policy.references import Known
-from harnessd.policy.shape import NAME_PATTERN
-from harnessd.policy.source import MapNode, Scalar
+from harnessd.policy.assembly.kinds import DAEMON_KINDS
+from harnessd.policy.assembly.references import Known
+from harnessd.policy.language.shape import NAME_PATTERN
+from harnessd.policy.language.source import MapNode, Scalar
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from harnessd.cli.policy.sources import Texts
 from harnessd.policy import Policy
-from harnessd.policy.merge import MERGED_LISTS
-from harnessd.policy.source import ListNode, MapNode, Place, Scalar, place_of
+from harnessd.policy.assembly.merge import MERGED_LISTS
+from harnessd.policy.language.source import ListNode, MapNode, Place, Scalar, place_of
 
 _ENTRIES = {"rules": "rule", "permissions": "permission", "shims": "shim"}
 

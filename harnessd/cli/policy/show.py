@@ -27,9 +27,9 @@ from harnessd.cli.policy.sources import (
 from harnessd.policy import Policy, PolicySet, TaskFacts
 from harnessd.policy.assign import share_of
 from harnessd.policy.budget import with_limits
-from harnessd.policy.facts import BUDGETS
-from harnessd.policy.kinds import KINDS, TASK_KINDS
-from harnessd.policy.source import did_you_mean
+from harnessd.policy.language.facts import BUDGETS
+from harnessd.policy.assembly.kinds import KINDS, TASK_KINDS
+from harnessd.policy.language.source import did_you_mean
 
 _VALUE_COLUMNS = 48  # longer ones, conditions mostly, are whole in --json and in the file
 

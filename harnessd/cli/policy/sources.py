@@ -28,8 +28,8 @@ from harnessd.config.strict_yaml import parse
 from harnessd.domain.failure import ConfigError
 from harnessd.policy import PolicySet
 from harnessd.policy import Problem as Fault
-from harnessd.policy.kinds import KINDS
-from harnessd.policy.source import MapNode, Place, Scalar, did_you_mean
+from harnessd.policy.assembly.kinds import KINDS
+from harnessd.policy.language.source import MapNode, Place, Scalar, did_you_mean
 
 _REVISION = re.compile(r"r[0-9]{1,18}")
 FILES = "files"

@@ -30,7 +30,7 @@ from harnessd.config.policy_tests import (
 from harnessd.defence.trial.step import Answer
 from harnessd.policy import PolicySet
 from harnessd.policy import Problem as Fault
-from harnessd.policy.source import Place
+from harnessd.policy.language.source import Place
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from harnessd.domain.decision import RuleRef
 from harnessd.domain.failure import ErrorClass
-from harnessd.policy.facts import MODEL_CLASSES, TOOL_CLASSES
+from harnessd.policy.language.facts import MODEL_CLASSES, TOOL_CLASSES
 
 # The clock of every test starts at 2026-01-01 00:00:00 UTC: dates in `retry-after` count from there.
 START = 1_767_225_600.0

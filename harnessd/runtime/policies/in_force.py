@@ -9,7 +9,7 @@ from typing import Any
 from harnessd.domain.task import Counters, Task, TaskDraft
 from harnessd.policy import PolicySet, TaskFacts, TaskPolicies
 from harnessd.policy import budget as budget_policy
-from harnessd.policy.facts import BUDGETS
+from harnessd.policy.language.facts import BUDGETS
 
 # An agent's own wishes (`policies:` in harness.yaml), by agent.
 Wishes = Callable[[str], Mapping[str, str]]

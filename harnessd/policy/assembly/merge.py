@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from harnessd.policy.source import ListNode, MapNode, Node, Place, Problem, Scalar
+from harnessd.policy.language.source import ListNode, MapNode, Node, Place, Problem, Scalar
 
 MERGED_LISTS = frozenset({"rules", "permissions", "shims"})  # ordered lists at the top of a document
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harnessd.domain.decision import RuleRef
 from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
-from harnessd.policy.names import ANYTHING, Name, Names, any_fits
-from harnessd.policy.source import (
+from harnessd.policy.language.names import ANYTHING, Name, Names, any_fits
+from harnessd.policy.language.source import (
     ListNode,
     MapNode,
     Misread,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harnessd.domain.effect import EffectClass
-from harnessd.policy.command import Part, split
+from harnessd.policy.calls.command import Part, split
 from harnessd.policy.conditions import Lookup
-from harnessd.policy.shape import Entry
+from harnessd.policy.language.shape import Entry
 
 
 @dataclass(frozen=True, slots=True)

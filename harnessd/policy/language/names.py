@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from harnessd.policy.source import Collected, ListNode, Misread, Place, Scalar, did_you_mean, misread, quoted
+from harnessd.policy.language.source import Collected, ListNode, Misread, Place, Scalar, did_you_mean, misread, quoted
 from harnessd.policy.values import Reader
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from harnessd.policy.source import Collected, ListNode, MapNode, Misread, Scalar, misread, quoted
+from harnessd.policy.language.source import Collected, ListNode, MapNode, Misread, Scalar, misread, quoted
 from harnessd.policy.values import Reader, yaml_11_reads
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")

@@ -9,10 +9,10 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from harnessd.policy.kinds import KINDS
-from harnessd.policy.names import Ladder
-from harnessd.policy.shape import Entry, Policy
-from harnessd.policy.source import ListNode, MapNode, Scalar, did_you_mean, find
+from harnessd.policy.assembly.kinds import KINDS
+from harnessd.policy.language.names import Ladder
+from harnessd.policy.language.shape import Entry, Policy
+from harnessd.policy.language.source import ListNode, MapNode, Scalar, did_you_mean, find
 from harnessd.policy.values import Reader
 
 HEAD_KEYS = (

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from harnessd.policy.conditions import AnyOf, When
-from harnessd.policy.names import Name
-from harnessd.policy.source import ListNode, MapNode, Place, Problem, did_you_mean
+from harnessd.policy.language.names import Name
+from harnessd.policy.language.source import ListNode, MapNode, Place, Problem, did_you_mean
 
 BUILTIN_TOOLS = (
     "bash",

@@ -21,8 +21,8 @@ from harnessd.policy import (
     retry,
     tools,
 )
-from harnessd.policy.shape import Shape
-from harnessd.policy.source import Problem
+from harnessd.policy.language.shape import Shape
+from harnessd.policy.language.source import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harnessd.policy.documents import read_documents
-from harnessd.policy.kinds import KINDS, Kind
-from harnessd.policy.merge import Document, Library
-from harnessd.policy.shape import Policy, read_rest, read_shape
-from harnessd.policy.source import BUILTIN, Problem, leaves
+from harnessd.policy.assembly.documents import read_documents
+from harnessd.policy.assembly.kinds import KINDS, Kind
+from harnessd.policy.assembly.merge import Document, Library
+from harnessd.policy.language.shape import Policy, read_rest, read_shape
+from harnessd.policy.language.source import BUILTIN, Problem, leaves
 
 Policies = dict[tuple[str, str], Policy[Any]]
 

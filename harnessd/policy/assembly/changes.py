@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from harnessd.policy import PolicySet
-from harnessd.policy.merge import MERGED_LISTS
-from harnessd.policy.shape import Policy
-from harnessd.policy.source import ListNode, MapNode, Place, Scalar, leaves, plain_data
+from harnessd.policy.assembly.merge import MERGED_LISTS
+from harnessd.policy.language.shape import Policy
+from harnessd.policy.language.source import ListNode, MapNode, Place, Scalar, leaves, plain_data
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harnessd.policy.shell_words import DEEPEST, Inseparable, Lexer, Token
+from harnessd.policy.calls.words import DEEPEST, Inseparable, Lexer, Token
 
 
 @dataclass(frozen=True, slots=True)

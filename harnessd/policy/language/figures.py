@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from harnessd.policy.source import Scalar, misread, quoted
+from harnessd.policy.language.source import Scalar, misread, quoted
 from harnessd.policy.values import Reader
 
 

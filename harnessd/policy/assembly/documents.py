@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from harnessd.policy.figures import Count
-from harnessd.policy.kinds import ALL_KINDS, DAEMON_KINDS
-from harnessd.policy.merge import MERGED_LISTS, Document
-from harnessd.policy.shape import NAME_PATTERN
-from harnessd.policy.source import (
+from harnessd.policy.language.figures import Count
+from harnessd.policy.assembly.kinds import ALL_KINDS, DAEMON_KINDS
+from harnessd.policy.assembly.merge import MERGED_LISTS, Document
+from harnessd.policy.language.shape import NAME_PATTERN
+from harnessd.policy.language.source import (
     ListNode,
     MapNode,
     Misread,

@@ -1,0 +1,1 @@
+"""Assembly: documents into one set: heads, `extends`, names across kinds, warnings, differences between sets."""

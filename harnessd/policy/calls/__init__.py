@@ -1,0 +1,1 @@
+"""Calls: a tool call as the rules of `tools` see it, its shell line taken apart."""

@@ -1,0 +1,1 @@
+"""Reference: what people and editors are told of every key, read from the shapes that check it."""
