@@ -10,11 +10,11 @@ from harnessd.defence.trial.expected import Expected, Pattern
 from harnessd.defence.trial.judging import LOADS
 from harnessd.defence.trial.step import ACTIONS, VERDICTS, Step
 from harnessd.domain.task import StopReason
+from harnessd.policy.assembly.kinds import KINDS
 from harnessd.policy.budget import TIMES
 from harnessd.policy.conditions import AnyOf, read_test
 from harnessd.policy.language.facts import BUDGETS, CLASSES, FACTS, MODEL_CLASSES, TOOL_CLASSES, Fact, FactType
 from harnessd.policy.language.figures import Bounded, Count, Duration, Ratio, Usd
-from harnessd.policy.assembly.kinds import KINDS
 from harnessd.policy.language.names import glob
 from harnessd.policy.language.source import (
     Collected,

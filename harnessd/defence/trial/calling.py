@@ -22,8 +22,7 @@ from harnessd.policy.budget import shown_duration
 
 def called(s: State, step: Step) -> Answer:
     """What becomes of a call that nothing is known against."""
-    facts = call_facts(s, step)
-    settings = tools_policy.settings(s.rules.tools, facts)
+    facts, settings = call_facts(s, step), settings_of(s, step)
     if "lasting" in step.facts:
         return _running(settings, facts.tool, step.facts["lasting"])
     waits = s.closed_for(facts.tool)

@@ -80,7 +80,7 @@ class State:
         call = self.call
         if call is not None and call.source == source:
             handed_on = dependency in call.links and dependency != call.home
-            if source == "model" or handed_on or (call.home == dependency and call.key == key):
+            if handed_on or (call.home == dependency and call.key == key):
                 return call
         self.call = CallEpisode(source, self.away.get(dependency, dependency), key, self.at)
         return self.call
