@@ -182,8 +182,8 @@ def key_table(rows: Iterable[tuple[str, str, str, str, str]]) -> str:
 def policies() -> str:
     """Return every key of every kind, as `harnessctl policy explain` tells it."""
     from harnessd.config.load import builtin_policies  # noqa: PLC0415 - only this part needs it
-    from harnessd.policy.reference.explain import keys  # noqa: PLC0415
     from harnessd.policy.assembly.kinds import KINDS  # noqa: PLC0415
+    from harnessd.policy.reference.explain import keys  # noqa: PLC0415
 
     shipped = builtin_policies().policies
     parts = []

@@ -207,7 +207,7 @@ async def test_a_heartbeat_prolongs_what_is_ours_and_names_it(store: SqlStore) -
     assert await store.heartbeat([], NOW, 20) == frozenset()
 
 
-async def test_a_lease_that_ran_out_is_taken_over_and_the_old_holder_fenced(store: SqlStore) -> None:  # F16
+async def test_a_lease_that_ran_out_is_taken_over_and_the_old_holder_fenced(store: SqlStore) -> None:  # R6.2, F16
     task, old = await running(store)
     assert await store.sweep(NOW + 21) == 1
     new = await claimed(store, NOW + 22)
