@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harnessd.policy.assembly.assemble import content_hash
+from harnessd.policy.assembly.kinds import TASK_KINDS
+from harnessd.policy.assembly.references import Known, keyed_references, references, unresolved
+from harnessd.policy.assembly.warnings import warnings
 from harnessd.policy.assign import AssignPolicy, TaskFacts, assigned
 from harnessd.policy.breaker import BreakerPolicy
 from harnessd.policy.budget import BudgetPolicy, with_limits
@@ -18,17 +21,14 @@ from harnessd.policy.chaos import ChaosPolicy
 from harnessd.policy.compaction import CompactionPolicy
 from harnessd.policy.escalation import EscalationPolicy
 from harnessd.policy.fallback import FallbackPolicy
-from harnessd.policy.assembly.kinds import TASK_KINDS
+from harnessd.policy.language.shape import Policy
+from harnessd.policy.language.source import Place, Problem, did_you_mean
 from harnessd.policy.limits import LimitsPolicy
 from harnessd.policy.loop import LoopPolicy
 from harnessd.policy.notify import NotifyPolicy
-from harnessd.policy.assembly.references import Known, keyed_references, references, unresolved
 from harnessd.policy.retention import RetentionPolicy
 from harnessd.policy.retry import RetryPolicy
-from harnessd.policy.language.shape import Policy
-from harnessd.policy.language.source import Place, Problem, did_you_mean
 from harnessd.policy.tools import ToolsPolicy
-from harnessd.policy.assembly.warnings import warnings
 
 __all__ = ["Known", "Place", "Policy", "PolicySet", "Problem", "TaskFacts", "TaskPolicies"]
 

@@ -10,9 +10,9 @@ import pytest
 from harnessd.config.files import builtin_folder
 from harnessd.config.load import builtin_policies
 from harnessd.config.strict_yaml import parse
-from harnessd.policy.reference.explain import Key, explain, keys
-from harnessd.policy.language.freeform import Json
 from harnessd.policy.assembly.kinds import ALL_KINDS, KINDS
+from harnessd.policy.language.freeform import Json
+from harnessd.policy.reference.explain import Key, explain, keys
 from harnessd.policy.reference.schema import any_kind, schema
 
 SHIPPED = builtin_policies().policies

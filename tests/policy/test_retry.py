@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harnessd.domain.failure import ErrorClass, Failure, Owner
-from harnessd.policy.retry import Classified, backoff_s, classify, for_class
 from harnessd.policy.language.shape import Policy
+from harnessd.policy.retry import Classified, backoff_s, classify, for_class
 from tests.policy.written import policy, problems
 
 SHIPPED: Policy[Any] = policy("retry")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harnessd.policy.assembly.warnings import covers
 from harnessd.policy.language.names import make_name
 from harnessd.policy.language.source import Place
-from harnessd.policy.assembly.warnings import covers
 from tests.policy.written import HARNESS, harness, read
 
 

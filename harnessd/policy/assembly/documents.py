@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from harnessd.policy.language.figures import Count
 from harnessd.policy.assembly.kinds import ALL_KINDS, DAEMON_KINDS
 from harnessd.policy.assembly.merge import MERGED_LISTS, Document
+from harnessd.policy.language.figures import Count
 from harnessd.policy.language.shape import NAME_PATTERN
 from harnessd.policy.language.source import (
     ListNode,

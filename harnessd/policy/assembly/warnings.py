@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from harnessd.policy.assembly.references import Known
 from harnessd.policy.budget import shown_duration
 from harnessd.policy.language.facts import MODEL_CLASSES, TOOL_CLASSES
 from harnessd.policy.language.names import Name
-from harnessd.policy.assembly.references import Known
 from harnessd.policy.language.shape import UNSTATED, Entry, Policy, Shape, stated
 from harnessd.policy.language.source import Place, Problem
 

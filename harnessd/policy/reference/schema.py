@@ -7,12 +7,12 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from harnessd.policy import values
-from harnessd.policy.language import figures
-from harnessd.policy.conditions import Conditions
-from harnessd.policy.reference.explain import HEAD_KEYS, below, reader_inside, reader_of
-from harnessd.policy.language.facts import facts_of
 from harnessd.policy.assembly.kinds import DAEMON_KINDS, KINDS
+from harnessd.policy.conditions import Conditions
+from harnessd.policy.language import figures
+from harnessd.policy.language.facts import facts_of
 from harnessd.policy.language.names import Ladder, Names
+from harnessd.policy.reference.explain import HEAD_KEYS, below, reader_inside, reader_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
