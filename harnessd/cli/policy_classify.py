@@ -92,6 +92,8 @@ def _as_facts(reply: ModelReply, protocol: str) -> Failure:
         FinishReason.LENGTH: "The answer is complete, but cut off at its length limit.",
         FinishReason.TOOL_USE: "The answer is complete and asks for tools.",
     }.get(reply.finish, "The answer is complete.")
+    if "finish_reason_missing" in reply.marks:
+        said = "The answer is complete, but it came without a finish reason."
     return Failure(
         "model", "model/recorded", said, status=200, protocol=protocol, ended="complete", finish=reply.finish.value
     )

@@ -124,7 +124,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """A whole answer. `served_by` is the provider's own name of the model that answered."""
+    """A whole answer. `served_by` is the provider's own name of the model that answered.
+
+    `marks` are oddities of it that are worth a warning: `finish_reason_missing`.
+    """
 
     message: Message
     finish: FinishReason
@@ -132,6 +135,7 @@ class ModelReply:
     served_by: str = ""
     request_id: str = ""
     cost_usd: float = 0.0
+    marks: tuple[str, ...] = ()
 
 
 def block_to_json(block: Block) -> dict[str, Any]:

@@ -24,20 +24,36 @@ _UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400
 _UNIT_WORDS = r"(?:milliseconds?|msecs?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)"
 _SPAN = rf"(?:[0-9]{{1,12}}(?:\.[0-9]{{1,12}})?\s*{_UNIT_WORDS}(?![a-z])(?:\s*,?\s*(?:and\s+)?)?)+"
 _WORDS = re.compile(
-    rf"\b(?:try(?:ing)?\s+again|retry|retrying|wait|resets?|available|come\s+back)\b[^.\n0-9]{{0,40}}?({_SPAN})",
+    rf"\b(?:try(?:ing)?\s+again|retry|retrying|wait|resets?|available|come\s+back|replenished)\b[^.\n0-9]{{0,40}}?({_SPAN})",
+    re.IGNORECASE,
+)
+# "retry after: 30", "retry_after=30": seconds, as the header of that name
+_BARE = re.compile(
+    r"\bretry[ _-]?after(?:[ _-]?seconds)?['\"]?\s*[:=]?\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)(?![0-9.:a-z-])", re.IGNORECASE
+)
+# "replenished in 5.12:34:56", "resets in 00:01:30": days.hours:minutes:seconds
+_CLOCK = re.compile(
+    r"\b(?:again|retry|wait|resets?|available|replenished)\b[^.\n0-9]{0,40}?(?:([0-9]{1,4})\.)?([0-9]{1,2}):([0-9]{2}):([0-9]{2})\b(?!\s*(?:[ap]m|utc|z|gmt))",
     re.IGNORECASE,
 )
 
 _BODY_SECONDS = frozenset({"retry_after", "retryafter", "retry_after_seconds", "retry_after_s", "resets_in_seconds"})
 _BODY_MILLISECONDS = frozenset({"retry_after_ms", "retryafterms"})
-_BODY_MOMENTS = frozenset({"resets_at", "reset_at", "resetsat", "resetat", "retry_at"})
+_BODY_MOMENTS = frozenset({"resets_at", "reset_at", "resetsat", "resetat", "retry_at", "x_ratelimit_reset"})
 _BODY_DURATIONS = frozenset({"retrydelay", "retry_delay"})
 
 
-def retry_after_s(headers: Mapping[str, str], body: Any, message: str, now: float) -> float | None:
-    """Seconds that an answer asks us to wait, or None. `now` is seconds since the Unix epoch."""
+def retry_after_s(
+    headers: Mapping[str, str], body: Any, message: str, now: float, *, limited: bool = True
+) -> float | None:
+    """Seconds that an answer asks us to wait, or None.
+
+    `now` is seconds since the Unix epoch. `limited`: the answer says that a limit is used up; only then do the headers
+    that tell when limits are reset count, since they stand on good answers too.
+    """
     lower = {str(name).lower(): str(value).strip() for name, value in headers.items()}
-    for found in (_millisecond_header(lower), _retry_after(lower, now), _resets(lower, now), _body(body, now)):
+    resets = _resets(lower, now) if limited else None
+    for found in (_millisecond_header(lower), _retry_after(lower, now), resets, _body(body, now)):
         if found is not None:
             return found
     return in_words(message)
@@ -45,9 +61,14 @@ def retry_after_s(headers: Mapping[str, str], body: Any, message: str, now: floa
 
 def in_words(text: str) -> float | None:
     """The wait that a sentence names, as in "Please try again in 5.289s", or None."""
-    match = _WORDS.search(text[:2_000])
+    text = text[:2_000]
+    if clock := _CLOCK.search(text):
+        days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+        return _sane(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
+    match = _WORDS.search(text)
     if match is None:
-        return None
+        bare = _BARE.search(text)
+        return _sane(float(bare[1])) if bare else None
     total = 0.0
     for number, unit in re.findall(rf"([0-9.]+)\s*({_UNIT_WORDS})(?![a-z])", match[1], re.IGNORECASE):
         word = unit.lower()

@@ -80,7 +80,12 @@ def conclude(answer: Answer, witness: Witness, status: int, headers: Mapping[str
         wire = {"protocol": witness.protocol, "model": answer.model, "content": answer.content}
         message = Message("assistant", answer.blocks, wire)
         return ModelReply(
-            message, answer.finish, answer.usage, answer.served_by, request_id=request_id(headers) or answer.id
+            message,
+            answer.finish,
+            answer.usage,
+            answer.served_by,
+            request_id=request_id(headers) or answer.id,
+            marks=() if answer.stopped_by else ("finish_reason_missing",),
         )
     failure = witness.complete(sentence, Words(code=_code(answer)), status, headers)
     return replace(

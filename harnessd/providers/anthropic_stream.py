@@ -7,6 +7,7 @@ from typing import Any
 
 from harnessd.domain.messages import Block, FinishReason, OpaqueBlock, TextBlock, ToolUseBlock, Usage
 from harnessd.providers.answer import Answer, StreamError
+from harnessd.providers.evidence import tells_of_error
 from harnessd.providers.sse import SseEvent
 from harnessd.providers.wire import (
     arguments_of,
@@ -64,7 +65,7 @@ class AnthropicReader:
         if not isinstance(data, dict):
             raise ValueError("an event of the answer is no JSON object")  # noqa: TRY004 - the value is wrong
         kind = words(data.get("type")) or event.name
-        if kind == "error" or data.get("error"):
+        if kind == "error" or data.get("error") or (not kind and tells_of_error(data)):
             raise StreamError(data)
         match kind:
             case "message_start":
@@ -83,7 +84,7 @@ class AnthropicReader:
 
     def read_whole(self, body: Mapping[str, Any]) -> None:
         """A Message object in one piece."""
-        if body.get("type") == "error" or body.get("error"):
+        if body.get("type") == "error" or tells_of_error(body):
             raise StreamError(body)
         content = body.get("content")
         if not isinstance(content, list):

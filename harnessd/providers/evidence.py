@@ -11,7 +11,7 @@ from typing import Any, Literal
 from harnessd.domain.failure import Failure
 from harnessd.domain.wait_hints import retry_after_s
 from harnessd.net import Redactor, TransportError
-from harnessd.providers.wire import count, label, load, part, whole_text, words
+from harnessd.providers.wire import count, label, load, load_first, part, whole_text, words
 
 MESSAGE_MAX = 2000  # characters: Failure's own bound
 _DEPTH = 4  # relays that wrap an error into the message of their own
@@ -25,17 +25,28 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _TITLE = re.compile(r"<(title|h1)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]{0,2000}>")
 # A relay written in Python prints the service's error as Python, which no JSON parser reads.
+LARGER_THAN_LIMIT = "request_larger_than_limit"  # our code, from the figures in the words
+_LIMITING = frozenset({403, 429, 503, 529})  # statuses that can say that a limit is used up
 _QUOTED_FIELD = r"'{}'\s*:\s*'([\w.-]{{1,80}})'"
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What an error body says in its fields."""
+    """What an error body says in its fields. `inner`: the body that it wraps as text, for what only that one knows."""
 
     message: str = ""
     code: str | None = None
     type: str | None = None
     request_id: str = ""
+    inner: Any = None
+
+
+_MESSAGES = (
+    *("message", "msg", "detail", "error_msg", "errmsg", "status_msg", "error_message", "errormessage"),
+    *("error_description", "description", "title", "reason"),
+)
+_TYPES = ("type", "error_type", "status", "__type")
+_CODES = ("code", "error_code", "errcode", "status_code")
 
 
 def read_error(body: Any, depth: int = 0) -> Words:
@@ -43,27 +54,72 @@ def read_error(body: Any, depth: int = 0) -> Words:
     if isinstance(body, list) and body:  # Google's gateways send a list of one
         return read_error(body[0], depth)
     if not isinstance(body, dict):
-        return Words(words(body))
-    error = body.get("error", body)
-    if not isinstance(error, dict):
-        error = {"message": words(error)} | {name: value for name, value in body.items() if name != "error"}
+        return _unwrapped(Words(words(body)), depth)
+    name, error = _error_of(body)
+    folded = {key.lower(): value for key, value in error.items()}
+    type_ = next((word for key in _TYPES if (word := _label(folded.get(key)))), None)
     found = Words(
-        message=_message(error),
-        code=_label(error.get("code")) or _label(part(error, "innererror", "code")),
-        type=_label(error.get("type")) or label(error.get("status")) or None,
+        message=_message(folded),
+        code=_code_of(folded),
+        type=type_.rpartition("#")[2] if type_ else name or None,  # AWS: com.amazon.coral.service#ThrottlingException
         request_id=label(body.get("request_id")) or label(error.get("request_id")),
     )
     return _unwrapped(found, depth)
 
 
+def tells_of_error(body: Mapping[str, Any]) -> bool:
+    """Whether a document or event of a 200 is an error, in the forms that are not the protocol's own."""
+    if body.get("error") or body.get("object") == "error" or part(body, "base_resp", "status_code"):
+        return True
+    if any(key in body for key in ("choices", "usage", "content", "output", "candidates", "response")):
+        return False
+    name = next(iter(body)) if len(body) == 1 else ""
+    return name.endswith("Exception") or any(_said(body.get(key)) for key in _MESSAGES[:7])
+
+
+def _error_of(body: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The part of a body that tells of the error, and its name where that names the error."""
+    if len(body) == 1:
+        name, only = next(iter(body.items()))
+        if name.endswith("Exception") and isinstance(only, dict):  # an AWS event stream
+            return name, only
+    for key in ("error", "errors", "base_resp", "detail"):
+        error = body.get(key)
+        if isinstance(error, list) and error and key == "errors":
+            error = error[0]
+        if isinstance(error, dict) and error:
+            return "", error
+        if words(error) and key != "detail":
+            return "", {"message": error} | {name: value for name, value in body.items() if name != key}
+    return "", body
+
+
+def _code_of(error: Mapping[str, Any]) -> str | None:
+    """The finest machine-readable word: a number says no more than the status does where a detail has a name."""
+    codes = [found for key in _CODES if (found := _label(error.get(key)))]
+    inner = (part(error, name, "code") for name in ("innererror", "inner_error"))
+    details = error.get("details")
+    named = [code for code in codes if not code.lstrip("-").isdigit()]
+    for detail in details if isinstance(details, list) and not named else []:  # google.rpc.Status
+        named += [words(part(detail, "violations", 0, "quotaId")), words(part(detail, "reason"))]
+    return next((code for code in [*named, *codes, *map(_label, inner)] if code), None)
+
+
 def _message(error: Mapping[str, Any]) -> str:
-    message = next((words(error[key]) for key in ("message", "msg", "detail", "title") if words(error.get(key))), "")
-    if not message and isinstance(error.get("detail"), list):  # FastAPI names each wrong field
-        message = "; ".join(words(part(item, "msg")) for item in error["detail"][:5])
+    message = next((said for key in _MESSAGES if (said := _said(error.get(key)))), "")
     raw = part(error, "metadata", "raw")  # OpenRouter: the reason of the service behind it
     if isinstance(raw, str) and raw and raw not in message:
         message = f"{message}: {raw}" if message else raw
     return message
+
+
+def _said(value: Any) -> str:
+    """Words, or what FastAPI says of each wrong field."""
+    if isinstance(value, dict):
+        value = value.get("detail") or value.get("message")
+    if isinstance(value, list):
+        return "; ".join(filter(None, (words(part(item, "msg")) or words(item) for item in value[:5])))
+    return words(value) if words(value).strip() else ""
 
 
 def _label(value: Any) -> str | None:
@@ -74,12 +130,12 @@ def _label(value: Any) -> str | None:
 
 
 def _unwrapped(found: Words, depth: int) -> Words:
-    """The inner error where the message is one itself, with what only the outer one knew."""
+    """The inner error where the message holds one, with what only the outer one knew."""
     start = found.message.find("{")
     if start < 0 or depth >= _DEPTH:
         return found
     try:
-        inner = load(found.message[start:])
+        inner, end = load_first(found.message, start)
     except ValueError:
         code = re.search(_QUOTED_FIELD.format("code"), found.message)
         type_ = re.search(_QUOTED_FIELD.format("type"), found.message)
@@ -88,17 +144,28 @@ def _unwrapped(found: Words, depth: int) -> Words:
             code=code[1] if code else found.code,
             type=type_[1] if type_ else found.type,
         )
-    if not isinstance(inner, dict) or not ({"error", "message"} & inner.keys()):
-        return found
     deeper = read_error(inner, depth + 1)
-    if not deeper.message:
+    if not isinstance(inner, dict) or not deeper.message:
         return found
     return Words(
-        message=found.message[:start] + deeper.message,
+        message=found.message[:start] + deeper.message + found.message[end:],
         code=deeper.code or found.code,
         type=deeper.type or found.type,
         request_id=deeper.request_id or found.request_id,
+        inner=[inner, deeper.inner],
     )
+
+
+_ASKED = re.compile(r"\blimit:?\s*([0-9][0-9,_]*)[^0-9].{0,40}?\brequested:?\s*([0-9][0-9,_]*)", re.IGNORECASE)
+
+
+def larger_than_limit(message: str) -> bool:
+    """One request asks for more than the whole limit of its minute, by the figures that the answer gives."""
+    match = _ASKED.search(re.sub(r"used:?\s*[0-9,_]+", "", message, flags=re.IGNORECASE))
+    if match is None:
+        return False
+    limit, asked = (int(re.sub("[,_]", "", figure)) for figure in match.groups())
+    return asked > limit
 
 
 def plain(text: str) -> str:
@@ -150,16 +217,16 @@ class Witness:
     def refusal(self, status: int, headers: Mapping[str, str], raw: bytes) -> Failure:
         """An answer with an error status."""
         text = raw.decode("utf-8", "replace")
-        try:
-            body = load(text)
-        except ValueError:
-            body = None
+        body = _body_of(text)
         said = read_error(body) if body is not None else Words(plain(text))
         message = (said.message if said.message.strip() else plain(text)) or f"HTTP status {status} without a body"
         if 300 <= status < 400:
             target = headers.get("location", "").partition("?")[0]
             message = f"HTTP status {status} redirects to {target!r}; redirects are not followed"
-        failure = self._failure(message, said, ended="none", body=body, headers=headers)
+        if larger_than_limit(message) and status in {413, 429}:
+            said = replace(said, code=LARGER_THAN_LIMIT)
+        limited = status in _LIMITING
+        failure = self._failure(message, said, ended="none", body=body, headers=headers, limited=limited)
         return replace(failure, status=status)
 
     def stream_error(self, status: int, headers: Mapping[str, str], body: Any) -> Failure:
@@ -208,24 +275,37 @@ class Witness:
         ended: Literal["complete", "cut", "error", "none"],
         body: Any = None,
         headers: Mapping[str, str] | None = None,
+        limited: bool = False,
     ) -> Failure:
         headers = headers or {}
         safe = plain(self.redactor.text(whole_text(message))) or "the service gave no readable words"
         shown = self._headers(headers)
+        type_ = said.type or shown.get("x-amzn-errortype", "").partition(":")[0]
         return Failure(
             source="model",
             dependency=self.dependency,
             message=safe,
             code=self.redactor.text(said.code) if said.code else None,
-            type=self.redactor.text(said.type) if said.type else None,
+            type=self.redactor.text(type_) if type_ else None,
             body=storable(body, self.redactor),
             headers=shown,
             protocol=self.protocol,
             ended=ended,
             window_used=_stated_window(body),
-            retry_after_s=retry_after_s(shown, body, safe, self.now()),
+            retry_after_s=retry_after_s(shown, [body, said.inner], safe, self.now(), limited=limited),
             request_id=request_id(headers) or said.request_id,
         )
+
+
+def _body_of(text: str) -> Any:
+    """The JSON of an error's body, also of one that came as an event; None where there is none."""
+    candidates = [text, *(line.partition(":")[2] for line in text.splitlines()[:20] if line.startswith("data:"))]
+    for candidate in candidates:
+        try:
+            return load(candidate)
+        except ValueError:
+            continue
+    return None
 
 
 def request_id(headers: Mapping[str, str]) -> str:

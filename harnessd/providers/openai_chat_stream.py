@@ -8,6 +8,7 @@ from typing import Any
 
 from harnessd.domain.messages import Block, FinishReason, OpaqueBlock, TextBlock, ToolUseBlock, Usage
 from harnessd.providers.answer import Answer, StreamError
+from harnessd.providers.evidence import tells_of_error
 from harnessd.providers.sse import SseEvent
 from harnessd.providers.wire import (
     arguments_of,
@@ -31,9 +32,18 @@ _FINISH: Mapping[str, FinishReason] = {
     "length": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
     "refusal": FinishReason.REFUSAL,
+    # Mistral's word, and those of gateways that pass on what other protocols say.
+    "model_length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "sensitive": FinishReason.CONTENT_FILTER,
+    "safety": FinishReason.CONTENT_FILTER,
+    "recitation": FinishReason.CONTENT_FILTER,
+    "prohibited_content": FinishReason.CONTENT_FILTER,
+    "guardrail_intervened": FinishReason.CONTENT_FILTER,
+    "content_filtered": FinishReason.CONTENT_FILTER,
 }
-# The service gave up in the middle (OpenRouter; vLLM).
-_NO_END = frozenset({"error", "abort"})
+# The service gave up in the middle: OpenRouter; vLLM; DeepSeek; Zhipu; Gemini behind a gateway.
+_NO_END = frozenset({"error", "abort", "insufficient_system_resource", "network_error", "malformed_function_call"})
 # Thoughts have no place in the protocol; each server has a field of its own, and some want it back as it was.
 _THOUGHTS = ("reasoning_content", "reasoning")
 
@@ -67,13 +77,15 @@ class OpenAIChatReader:
     def read(self, event: SseEvent) -> str | None:
         """See `Reader`. Role-only and empty chunks bring nothing on."""
         if event.data.strip() == "[DONE]":
-            # Without a finish reason it is a relay's end mark under a cut answer: the answer is not whole.
+            # Some local servers never give a reason. Words are then the answer; a call could lack its end, and
+            # without any words it is a relay's end mark under nothing.
             self.settled = True
+            self.whole = self.whole or bool(self._text and not self._calls)
             return None
         chunk = load(event.data)
         if not isinstance(chunk, dict):
             raise ValueError("a chunk of the answer is no JSON object")  # noqa: TRY004 - the value is wrong
-        if chunk.get("error") or event.name == "error" or chunk.get("object") == "error":
+        if event.name == "error" or tells_of_error(chunk):
             raise StreamError(chunk)
         self._head(chunk)
         choice = part(chunk, "choices", 0)
@@ -86,7 +98,7 @@ class OpenAIChatReader:
 
     def read_whole(self, body: Mapping[str, Any]) -> None:
         """A completion in one piece."""
-        if body.get("error") or body.get("object") == "error":
+        if tells_of_error(body):
             raise StreamError(body)
         choice = part(body, "choices", 0)
         message = part(choice, "message")
@@ -101,7 +113,7 @@ class OpenAIChatReader:
     def answer(self) -> Answer:
         """The answer with its wire message."""
         text, refusal = whole_text("".join(self._text)), whole_text("".join(self._refusal))
-        finish = _FINISH.get(self._stop, FinishReason.STOP)
+        finish = _FINISH.get(_bare(self._stop), FinishReason.STOP)
         wire: dict[str, Any] = {"role": "assistant", "content": text or None}
         blocks: list[Block] = list(self._opaque(wire))
         if text.strip():
@@ -136,8 +148,10 @@ class OpenAIChatReader:
 
     def _end(self, choice: Mapping[str, Any], chunk: Mapping[str, Any]) -> None:
         self._stop = words(choice.get("finish_reason")) or self._stop
-        if self._stop in _NO_END:
-            raise StreamError(choice if choice.get("error") else chunk)
+        if _bare(self._stop) in _NO_END:
+            told = next((place for place in (choice, chunk) if place.get("error")), None)
+            said = f"the answer ended with {self._stop}"
+            raise StreamError(told or {"error": {"code": _bare(self._stop), "message": said}})
         self.whole = self.whole or bool(self._stop)
 
     def _delta(self, delta: Any) -> str | None:
@@ -220,6 +234,11 @@ class OpenAIChatReader:
             thoughts["reasoning_details"] = whole_json(self._details)
         wire.update(thoughts)
         return [OpaqueBlock(PROTOCOL, thoughts)] if thoughts else []
+
+
+def _bare(stop: str) -> str:
+    """A finish reason as the table has it: `content_filter: PROHIBITED_CONTENT` is Google's form."""
+    return stop.partition(":")[0].strip().lower()
 
 
 def _text(content: Any) -> str:

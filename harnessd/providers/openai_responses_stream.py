@@ -7,6 +7,7 @@ from typing import Any
 
 from harnessd.domain.messages import Block, FinishReason, OpaqueBlock, TextBlock, ToolUseBlock, Usage
 from harnessd.providers.answer import Answer, StreamError
+from harnessd.providers.evidence import tells_of_error
 from harnessd.providers.sse import SseEvent
 from harnessd.providers.wire import (
     arguments_of,
@@ -69,7 +70,7 @@ class OpenAIResponsesReader:
         if not isinstance(data, dict):
             raise ValueError("an event of the answer is no JSON object")  # noqa: TRY004 - the value is wrong
         kind = words(data.get("type")) or event.name
-        if kind == "error" or data.get("error"):
+        if kind == "error" or data.get("error") or (not kind and tells_of_error(data)):
             raise StreamError(_told(data))
         if kind in _ENDS:
             self._end(data.get("response"), kind.removeprefix("response."))
@@ -87,8 +88,10 @@ class OpenAIResponsesReader:
 
     def read_whole(self, body: Mapping[str, Any]) -> None:
         """A Response object in one piece."""
-        if not isinstance(body.get("output"), list) and not body.get("error"):
-            raise ValueError("the answer is no response of the Responses API")
+        if tells_of_error(body) and not isinstance(body.get("output"), list):
+            raise StreamError(body)
+        if not isinstance(body.get("output"), list):
+            raise ValueError("the answer is no response of the Responses API")  # noqa: TRY004 - the value is wrong
         self._end(body, words(body.get("status")) or "completed")
 
     def answer(self) -> Answer:

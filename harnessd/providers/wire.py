@@ -37,6 +37,17 @@ def load(text: str) -> Any:
     return value
 
 
+def load_first(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value that begins at `start`, and where it ends; words may follow. Raises ValueError."""
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except RecursionError as error:
+        raise ValueError("JSON nested too deeply") from error
+    if _deeper_than(value, _DEEPEST):
+        raise ValueError("JSON nested too deeply")
+    return value, end
+
+
 def _deeper_than(value: Any, limit: int) -> bool:
     level = [value]
     for _ in range(limit + 1):

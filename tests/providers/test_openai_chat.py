@@ -245,9 +245,21 @@ async def test_usage_in_other_places(place: str) -> None:
     assert replied(await ask("openai-chat", streamed(o_chunk({"content": "x"}), last, "[DONE]"))).usage == Usage(9, 2)
 
 
-async def test_done_without_a_finish_reason_is_a_cut() -> None:
-    # b60: a relay writes its end mark under a cut answer too
-    failure = said(await ask("openai-chat", streamed(o_chunk({"content": "All tests pass."}), "[DONE]")))
+async def test_words_and_done_without_a_finish_reason_are_an_answer_with_a_mark() -> None:
+    # b60: some local servers never send a reason
+    reply = replied(await ask("openai-chat", streamed(o_chunk({"content": "All tests pass."}), "[DONE]")))
+    assert (reply.finish, reply.message.text, reply.marks) == (
+        FinishReason.STOP,
+        "All tests pass.",
+        ("finish_reason_missing",),
+    )
+
+
+@pytest.mark.parametrize("chunks", [[], [o_chunk({"content": "I write."}), o_call(0, "c1", "write", '{"a": 1}')]])
+async def test_a_call_or_nothing_before_done_is_a_cut(chunks: list[dict[str, Any]]) -> None:
+    # R3.7: a call without a reason may be the first of more, or lack its end
+    events = [o_chunk({"role": "assistant", "content": ""}), *chunks, "[DONE]"]
+    failure = said(await ask("openai-chat", streamed(*events)))
     assert (failure.ended, failure.status) == ("cut", 200)
 
 

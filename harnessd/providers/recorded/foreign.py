@@ -8,10 +8,11 @@ from typing import Any
 from harnessd.domain.messages import FinishReason, TextBlock, Usage
 from harnessd.providers.answer import Answer, Reader, StreamError
 from harnessd.providers.anthropic_stream import AnthropicReader
+from harnessd.providers.evidence import tells_of_error
 from harnessd.providers.openai_chat_stream import OpenAIChatReader
 from harnessd.providers.openai_responses_stream import OpenAIResponsesReader
 from harnessd.providers.sse import SseEvent
-from harnessd.providers.wire import count, load, part, whole_text, words
+from harnessd.providers.wire import count, dump, load, part, whole_text, words
 
 # Where services say why an answer ended: Gemini; Bedrock whole and streamed; Cohere; Ollama; TGI; others.
 _STOPS: tuple[tuple[str | int, ...], ...] = (
@@ -101,6 +102,20 @@ class ForeignReader:
         self._take(body)
         self.whole = self.settled = True
 
+    def read_documents(self, raw: bytes) -> bool:
+        """A stream of JSON documents: a line each (Ollama), or the items of one list (Gemini). False if it is none."""
+        text = raw.decode("utf-8", "replace").strip()
+        lines = [line for line in text.splitlines() if line.strip()]
+        try:
+            documents = load(text) if text.startswith("[") else [load(line) for line in lines if len(lines) > 1]
+        except ValueError:
+            return False
+        if not isinstance(documents, list) or not documents or not all(isinstance(item, dict) for item in documents):
+            return False
+        for document in documents:
+            self.read(SseEvent("", dump(document).decode()))
+        return True
+
     def answer(self) -> Answer:
         """The answer's end; its blocks only tell that something was said."""
         if self._known is not None:
@@ -120,7 +135,7 @@ class ForeignReader:
 
     def _take(self, data: Mapping[str, Any]) -> None:
         """One event or document. Raises StreamError where it tells of a fault."""
-        if data.get("error") or data.get("errors") or data.get("type") == "error" or _exception(data):
+        if data.get("errors") or data.get("type") == "error" or (not _answers(data) and tells_of_error(data)):
             raise StreamError(data)
         if any(words(part(data, *path)) for path in _BLOCKED):
             self._stop = "blocked"
@@ -150,9 +165,9 @@ def _known(value: Any, model: str) -> Reader | None:
     return None
 
 
-def _exception(data: Mapping[str, Any]) -> bool:
-    """An AWS event stream tells of a fault in an event named after it: `{"throttlingException": {"message": ...}}`."""
-    return len(data) == 1 and next(iter(data)).endswith("Exception")
+def _answers(data: Mapping[str, Any]) -> bool:
+    """Whether the words under `message` and its like are an answer: Cohere and Ollama put theirs there."""
+    return not data.get("error") and (isinstance(data.get("message"), dict) or any(part(data, *p) for p in _STOPS))
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
