@@ -31,6 +31,7 @@ _SENTENCES: dict[StopReason, str] = {
     StopReason.QUOTA_EXHAUSTED: "The quota of {dependency} is used up: {message}. The task is kept.",
     StopReason.REFUSED: "{dependency} refused to answer: {message}.",
     StopReason.CONTEXT_EXHAUSTED: "The conversation no longer fits the window of {dependency}: {message}.",
+    StopReason.LOOP_DETECTED: "The agent went in circles: {message}.",
     StopReason.ERROR: "{dependency} failed for good ({error_class}): {message}.",
 }
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from harnessd.domain.decision import RuleRef
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import ErrorClass, Failure, Owner
 from harnessd.policy import TaskPolicies
+from harnessd.policy import escalation as escalation_policy
+from harnessd.policy import fallback as fallback_policy
 from harnessd.policy import retry as retry_policy
+
+# The gateway's word for a call that it did not make: an open breaker lets nothing through.
+BREAKER_OPEN = "breaker_open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,11 @@ class Incident:
         elapsed_s: since the first attempt of the episode, parked time left out.
         parked_s: how long the episode has been parked until now.
         luck: a random number in [0, 1) that was handed in: the jitter's only source.
+        here: failed attempts on the link in use; None: there is one link, and all of them were there.
+        probing: the attempt was the probe of a first link that had failed before.
+        following: who takes over, or that nobody can.
+        escalated: the ladder of the escalation rule that holds, if one does.
+        taken: how often steps that act once an episode were taken, by `ladder:word`.
     """
 
     task: str
@@ -34,6 +45,22 @@ class Incident:
     parked_s: float
     luck: float
     effect_class: EffectClass | None = None
+    here: int | None = None
+    probing: bool = False
+    following: fallback_policy.Link | fallback_policy.UsedUp | None = None
+    escalated: escalation_policy.Escalated | None = None
+    taken: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def breaker_open(self) -> bool:
+        """No attempt was made: the dependency's breaker is open."""
+        return self.failure.code == BREAKER_OPEN
+
+    @property
+    def begun(self) -> bool:
+        """An effect that must not happen twice may have begun."""
+        begun = self.failure.effect_begun or self.error_class is ErrorClass.OUTCOME_UNKNOWN
+        return begun and self.effect_class not in (EffectClass.READ_ONLY, EffectClass.IDEMPOTENT)
 
     def evidence(self) -> dict[str, Any]:
         """What `why` shows of it; empty fields left out."""
@@ -52,6 +79,7 @@ class Incident:
             "exit_code": failure.exit_code,
             "effect": self.effect_class.value if self.effect_class else None,
             "tries": self.tries,
+            "tries_here": self.here if self.here != self.tries else None,
             "elapsed_s": round(self.elapsed_s, 3),
             "classified_by": rule_json(self.classified_by),
         }
@@ -71,8 +99,52 @@ def rule_json(rule: RuleRef) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class Whose:
+    """The task whose failure it is, as escalation rules may ask for it. `model` is who it works with: a full name."""
+
+    agent: str = ""
+    workspace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tallies:
+    """How often the same happened in a row, this time included, since the last step taken against it."""
+
+    consecutive: int = 1
+    failed_corrections: int = 0
+    recoveries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The chain's state. Names are full ones.
+
+    Attributes:
+        home: where the chain starts; empty: there is none.
+        tried: links that failed in this episode, the one in use included.
+        unable: why others cannot take the request.
+        too_small: why others cannot take one that just overflowed.
+        here: failed attempts on the link in use.
+    """
+
+    home: str = ""
+    tried: tuple[str, ...] = ()
+    unable: Mapping[str, str] = field(default_factory=dict)
+    too_small: Mapping[str, str] = field(default_factory=dict)
+    here: int | None = None
+    probing: bool = False
+
+
+def _first_time(_: ErrorClass) -> Tallies:
+    return Tallies()
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
-    """Where a call stands when an attempt of it fails."""
+    """Where a call stands when an attempt of it fails. `tallies` counts for the class that the failure turns out."""
 
     task: str
     tries: int
@@ -80,11 +152,17 @@ class Episode:
     parked_s: float = 0.0
     luck: float = 0.0
     effect_class: EffectClass | None = None
+    whose: Whose = field(default_factory=Whose)
+    tallies: Callable[[ErrorClass], Tallies] = _first_time
+    links: Links = field(default_factory=Links)
+    taken: Mapping[str, int] = field(default_factory=dict)
 
 
-def incident_of(failure: Failure, episode: Episode, policies: TaskPolicies) -> Incident:
-    """Classify a failure and gather what the lines need."""
-    classified = retry_policy.classify(policies.retry, failure)
+def incident_of(
+    failure: Failure, episode: Episode, policies: TaskPolicies, classified: retry_policy.Classified | None = None
+) -> Incident:
+    """Classify a failure, unless that was done already, and gather what the lines need."""
+    classified = classified or retry_policy.classify(policies.retry, failure)
     # Rules may find an answer complete ("ok"); one that reaches us as a failure all the same is the service's fault.
     error_class = classified.error_class or ErrorClass.SERVER_ERROR
     settings = retry_policy.for_class(policies.retry, failure.source, error_class)
@@ -100,4 +178,43 @@ def incident_of(failure: Failure, episode: Episode, policies: TaskPolicies) -> I
         parked_s=episode.parked_s,
         luck=episode.luck,
         effect_class=episode.effect_class,
+        here=episode.links.here,
+        probing=episode.links.probing,
+        following=_following(policies.fallback, episode.links, error_class),
+        escalated=_escalated(policies.escalation, failure, error_class, episode),
+        taken=episode.taken,
+    )
+
+
+def _following(
+    policy: fallback_policy.FallbackPolicy, links: Links, error_class: ErrorClass
+) -> fallback_policy.Link | fallback_policy.UsedUp | None:
+    if not links.home:
+        return None
+    overflow = error_class is ErrorClass.CONTEXT_OVERFLOW
+    unable = {**(links.too_small if overflow else {}), **links.unable}
+    return fallback_policy.next_link(policy, links.home, error_class.value, links.tried, unable)
+
+
+def _escalated(
+    policy: escalation_policy.EscalationPolicy, failure: Failure, error_class: ErrorClass, episode: Episode
+) -> escalation_policy.Escalated | None:
+    whose, tallies = episode.whose, episode.tallies(error_class)
+    return escalation_policy.escalate(
+        policy,
+        escalation_policy.FailureFacts(
+            error_class=error_class.value,
+            dependency=failure.dependency,
+            agent=whose.agent,
+            workspace=whose.workspace,
+            labels=whose.labels,
+            priority=whose.priority,
+            model=failure.dependency if failure.source == "model" else whose.model,
+            tool=failure.dependency if failure.source == "tool" else "",
+            effect=episode.effect_class.value if episode.effect_class else None,
+            window_used=failure.window_used,
+            consecutive=tallies.consecutive,
+            failed_corrections=tallies.failed_corrections,
+            recoveries=tallies.recoveries,
+        ),
     )

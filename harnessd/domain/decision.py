@@ -36,6 +36,21 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Nudge:
+    """One line in the newest tool result asks the model to plan anew."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """The next link takes over: `to` is its name in policies; `passed` are the links that could not, and why."""
+
+    to: str
+    passed: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Park:
     """Worker given back; woken after `for_s` seconds."""
 
@@ -57,8 +72,8 @@ class Stop:
 
 
 # Closed union: each member is one word of every `do` in policies. The members whose machinery comes later
-# (nudge, fallback, compact, repair, probe, rollback) join here, and mypy's exhaustive match names each place.
-Remedy = Observe | Retry | Park | NeedsHuman | Stop
+# (compact, repair, probe, rollback) join here, and mypy's exhaustive match names each place.
+Remedy = Observe | Nudge | Retry | Fallback | Park | NeedsHuman | Stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,14 @@ class Counters:
     Times are seconds. `nodes`, `effects` number the next ones (`n14`, `e7`). `tries` counts the attempts of the call
     under way that failed; `episode_at` is when its first attempt began, `park_s` how long it has been parked.
     `wait_until` is set while a backoff runs. `warned` holds `budget:level` once a warning was given.
+
+    `link` is the alias that answers instead of the task's own model since `link_since`, `probing` the one that takes
+    over again at once if the try to return fails. `tries_of` counts the failed attempts of the call under way by link,
+    `streak` those of one class in a row. `degraded` names what another link answers for, `outage` what the task was
+    parked for and has not answered yet. `taken` counts the steps of ladders that act once an episode; tallies and loops
+    look at nodes numbered above `tallies_from` and `loop_from`. `asking` is a question that is put to a person as soon
+    as nothing is under way, `stand_ins` the tools that take over open calls, `recoveries_seen` how many of the task's
+    recoveries lie before its last step.
     """
 
     turns: int = 0
@@ -159,6 +167,19 @@ class Counters:
     pending_warnings: tuple[str, ...] = ()
     calls_of: Mapping[str, int] = field(default_factory=dict)
     last_turn: bool = False
+    link: str = ""
+    link_since: float = 0.0
+    probing: str = ""
+    tries_of: Mapping[str, int] = field(default_factory=dict)
+    streak: Mapping[str, int] = field(default_factory=dict)
+    degraded: Mapping[str, str] = field(default_factory=dict)
+    outage: str = ""
+    taken: Mapping[str, int] = field(default_factory=dict)
+    tallies_from: int = 0
+    loop_from: int = 0
+    asking: str = ""
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    recoveries_seen: int = 0
 
     def used(self, age_s: float) -> dict[str, float]:
         """What the budgets count, by the names policies have for them; times in seconds."""

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Any, assert_never
 
 from harnessd.defence import face
 from harnessd.defence.endings import next_steps
-from harnessd.defence.incident import Episode, incident_of
-from harnessd.domain.decision import Decision, NeedsHuman, Observe, Park, Retry, Stop
+from harnessd.defence.incident import BREAKER_OPEN, Episode, Incident, Tallies, incident_of
+from harnessd.domain.decision import Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
 from harnessd.domain.effect import Effect, EffectClass, EffectState
-from harnessd.domain.failure import ErrorClass
-from harnessd.domain.messages import (
-    Block,
-    FinishReason,
-    ModelRequest,
-    OpaqueBlock,
-    TextBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    Usage,
-)
+from harnessd.domain.failure import ErrorClass, Failure
+from harnessd.domain.messages import FinishReason, ModelRequest, Usage
 from harnessd.domain.record import AskPerson, TakeMessage
 from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload, view
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending, results
-from harnessd.engine.protocol import CallModel, ModelFailed, ModelReplied, RunState, Wait
-from harnessd.engine.situation import Ending, PendingCall, Situation
+from harnessd.engine import callfacts, ending, links, reserving, results, streaks
+from harnessd.engine.protocol import CallModel, ModelFacts, ModelFailed, ModelReplied, RunState, Wait
+from harnessd.engine.situation import Ending, PendingCall, Situation, asked_calls
 from harnessd.policy import budget as budget_policy
 
 GO_ON = "Go on with the task."
@@ -33,8 +24,6 @@ CUT_OFF = "Your last answer was cut off at its token limit. Go on from where it 
 LAST_TURN = (
     "{sentence} This is the last turn, without tools: sum up what is done, what is missing, and what comes next."
 )
-# Rough, and only for the reservation: JSON and code need about 3 characters a token, prose 4.
-_CHARACTERS_PER_TOKEN = 3
 
 
 def turn(s: Situation) -> None:
@@ -42,23 +31,26 @@ def turn(s: Situation) -> None:
     for message in s.mail:
         node = s.append(NodeKind.USER, user_payload(message.text))
         s.records.append(TakeMessage(message.id, node.id))
-    s.mail.clear()
-    verdict = budget_policy.judge(s.rules.budget, s.used(), s.counters.warned)
-    if verdict.exhausted is None:
+    if s.mail:
+        s.mail.clear()
+        s.person_acts()
+    model = links.choose(s)
+    exhausted = reserving.exhausted(s, model)
+    if exhausted is None:
         s.count(last_turn=False)
     elif _summing_up_is_owed(s):
         pass  # its call failed, or was cut off by a restart, and is made again
     elif s.counters.last_turn or not s.rules.budget.shape.last_turn:
-        end_exhausted(s, verdict.exhausted)
+        end_exhausted(s, exhausted)
         return
     else:
         s.count(last_turn=True)
-        s.decide(_exhausted_decision(verdict.exhausted))
-        notice = user_payload(LAST_TURN.format(sentence=verdict.exhausted.sentence))
+        s.decide(_exhausted_decision(exhausted))
+        notice = user_payload(LAST_TURN.format(sentence=exhausted.sentence))
         s.append(NodeKind.NOTICE, notice | {"facts": {"last_turn": True}})
     if s.path[-1].kind is NodeKind.ASSISTANT:
         s.append(NodeKind.NOTICE, user_payload(GO_ON))
-    call_model(s)
+    call_model(s, model)
 
 
 def _summing_up_is_owed(s: Situation) -> bool:
@@ -73,18 +65,18 @@ def _summing_up_is_owed(s: Situation) -> bool:
     return False
 
 
-def call_model(s: Situation) -> None:
+def call_model(s: Situation, model: ModelFacts) -> None:
     """One attempt, its intent and its reservation recorded first."""
-    model = s.brief.model
+    most = reserving.most_tokens(s, model)
+    reserved = reserving.cost_usd(model, reserving.input_tokens(s), most)
     request = ModelRequest(
         model=model.alias,
         system=s.brief.system,
         messages=view(s.path),
         tools=tuple(tool.spec for tool in s.brief.tools),
-        max_tokens=model.max_output,
+        max_tokens=most,
         tool_choice="none" if s.counters.last_turn else "auto",
     )
-    reserved = _reservation_usd(s, request)
     if s.counters.episode_at is None:
         s.count(episode_at=s.at)
     effect = s.plan(
@@ -96,7 +88,7 @@ def call_model(s: Situation) -> None:
             name=f"model/{model.alias}",
             effect_class=EffectClass.READ_ONLY,
             state=EffectState.INTENT,
-            arguments={"reserved_usd": reserved, "max_tokens": request.max_tokens},
+            arguments={"reserved_usd": reserved, "max_tokens": most},
             attempt=s.counters.tries + 1,
             at=s.at,
         )
@@ -111,7 +103,7 @@ def call_model(s: Situation) -> None:
 def replied(s: Situation, event: ModelReplied) -> bool:
     """Record a whole answer. True when it is the task's last word: no calls, not cut off, no person's word waiting."""
     reply, counters = event.reply, s.counters
-    usage = reply.usage
+    usage, alias = reply.usage, _alias(s, event.call)
     s.settle(event.call, EffectState.DONE, tokens=usage.total, cost_usd=reply.cost_usd, request_id=reply.request_id)
     s.count(
         turns=counters.turns + 1,
@@ -121,10 +113,12 @@ def replied(s: Situation, event: ModelReplied) -> bool:
         tries=0,
         episode_at=None,
         episode_parked_s=0.0,
+        taken={mark: times for mark, times in counters.taken.items() if not mark.startswith("retry/")},
     )
-    facts = {
+    links.answered(s, alias)
+    facts: dict[str, Any] = {
         "served_by": reply.served_by,
-        "model": s.brief.model.alias,
+        "model": alias,
         "finish": reply.finish.value,
         "request_id": reply.request_id,
         "cost_usd": reply.cost_usd,
@@ -135,8 +129,11 @@ def replied(s: Situation, event: ModelReplied) -> bool:
             "cache_write": usage.cache_write_tokens,
         },
     }
-    s.append(NodeKind.ASSISTANT, assistant_payload(reply.message, **facts))
-    s.pending = [PendingCall(use, place) for place, use in enumerate(reply.message.tool_uses)]
+    mended = callfacts.mended(s, reply.message.tool_uses, alias)
+    if mended:
+        facts["mended"] = mended
+    node = s.append(NodeKind.ASSISTANT, assistant_payload(reply.message, **facts))
+    s.pending = [PendingCall(use, place) for place, use in enumerate(asked_calls(node))]
     if s.pending:
         return False
     if reply.finish is FinishReason.LENGTH and not s.counters.last_turn:
@@ -145,45 +142,92 @@ def replied(s: Situation, event: ModelReplied) -> bool:
     return not s.mail or s.counters.last_turn
 
 
-def failed(s: Situation, event: ModelFailed) -> None:
-    """Decide about a failed attempt."""
-    counters, failure = s.counters, event.failure
+def failed(s: Situation, event: ModelFailed) -> bool:
+    """Decide about a failed attempt. True when the next one follows at once, on another link."""
+    failure, alias = event.failure, _alias(s, event.call)
     s.settle(event.call, EffectState.FAILED, message=failure.message[:500], status=failure.status)
-    spend(s, failure.usage)
-    s.count(tries=counters.tries + 1)
-    incident = incident_of(
-        failure,
-        Episode(
-            task=s.brief.task,
-            tries=s.counters.tries,
-            elapsed_s=max(0.0, s.at - _begun_at(s) - counters.episode_parked_s),
-            parked_s=counters.episode_parked_s,
-            luck=event.luck,
-        ),
-        s.rules,
-    )
-    decision = face(incident)
+    spend(s, failure.usage, alias)
+    it = _incident(s, event, alias)
+    decision = face(it)
     s.decide(decision)
+    results.took(s, decision)
     match decision.remedy:
         case Retry(after_s, attempt, of):
+            if it.error_class is ErrorClass.MALFORMED_OUTPUT:
+                s.append(NodeKind.NOTICE, user_payload(ask_again(failure)))
             until = s.at + after_s
             s.count(wait_until=until)
-            s.doing = f"waiting {after_s:.1f}s before try {attempt} of {of}: {incident.error_class.value}"
+            s.doing = f"waiting {after_s:.1f}s before try {attempt} of {of}: {it.error_class.value}"
             s.acts.append(Wait(until))
             s.state = RunState.BACKOFF
+        case Fallback(to, _):
+            links.take_over(s, to)
+            return True
         case Park(for_s):
+            until = s.at + for_s
             s.count(episode_parked_s=s.counters.episode_parked_s + for_s)
-            why = f"{failure.dependency}: {incident.error_class.value}: {failure.message[:200]}"
-            ending.park(s, s.at + for_s, why)
+            links.begin_outage(s, it, until)
+            ending.park(s, until, links.parked_words(s, it, until))
         case NeedsHuman(question):
             ask_person(s, question)
         case Stop(reason):
-            ending.end(s, results.stopped(s, reason, failure, incident.error_class))
-        case Observe():
+            ending.end(s, results.stopped(s, reason, failure, it.error_class))
+        case Observe() | Nudge():
             # line 2 has no `observe` for model calls: this would be our bug.
-            ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, failure, incident.error_class))
+            ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, failure, it.error_class))
         case _ as never:
             assert_never(never)
+    return False
+
+
+def _incident(s: Situation, event: ModelFailed, alias: str) -> Incident:
+    """Count the attempt, and gather what the lines look at. A call that an open breaker let not through spends none."""
+    failure, made = event.failure, event.failure.code != BREAKER_OPEN
+    here = s.counters.tries_of.get(alias, 0) + made
+    s.count(tries=s.counters.tries + made, tries_of={**s.counters.tries_of, alias: here})
+    before = s.counters.streak
+
+    def tallies(error_class: ErrorClass) -> Tallies:
+        return Tallies(before.get(error_class.value, 0) + made, recoveries=streaks.recoveries(s))
+
+    counters = s.counters
+    it = incident_of(
+        failure,
+        Episode(
+            task=s.brief.task,
+            tries=counters.tries,
+            elapsed_s=max(0.0, s.at - _begun_at(s) - counters.episode_parked_s),
+            parked_s=counters.episode_parked_s,
+            luck=event.luck,
+            whose=results.whose(s),
+            tallies=tallies,
+            links=links.of_model(s, alias),
+            taken=counters.taken,
+        ),
+        s.rules,
+    )
+    s.count(streak={it.error_class.value: tallies(it.error_class).consecutive})
+    if counters.episode_parked_s:
+        # While an outage lasts, a look at it spends no try: one look each time, however many there are (R3.2a).
+        s.count(tries=min(counters.tries, it.settings.retries + 1))
+    return it
+
+
+def ask_again(failure: Failure) -> str:
+    """What a model is told whose answer could not be read: the exact error and the wanted form (R3.14)."""
+    said = " ".join(failure.message.split()) or "no reason was given"
+    if failure.call_cut:
+        said += " (it was cut off at its token limit in the middle of a tool call, and nothing of it was run)"
+    wanted = (
+        "Answer again, in words or with tool calls whose arguments are one JSON object that fits the tool's schema."
+    )
+    smaller = " Write less at once: split what is large into several calls." if failure.call_cut else ""
+    return f"Your last answer could not be read: {said}. {wanted}{smaller}"
+
+
+def _alias(s: Situation, call: str) -> str:
+    """Which model a call was made to."""
+    return s.effects[call].name.removeprefix("model/")
 
 
 def _begun_at(s: Situation) -> float:
@@ -192,7 +236,9 @@ def _begun_at(s: Situation) -> float:
 
 def ask_person(s: Situation, sentence: str) -> None:
     """Ask how to go on; the answer is heard by whoever goes on (`question_id`)."""
-    ending.ask(s, AskPerson(question_id(s), "question", s.head or "", None, sentence, ("go-on", "stop")))
+    s.count(asking="")
+    until = ending.wait_for_person_until(s)
+    ending.ask(s, AskPerson(question_id(s), "question", s.head or "", None, sentence, ("go-on", "stop"), until))
 
 
 def question_id(s: Situation) -> str:
@@ -200,15 +246,14 @@ def question_id(s: Situation) -> str:
     return f"{s.brief.task}-{s.head}"
 
 
-def spend(s: Situation, usage: Usage | None) -> None:
+def spend(s: Situation, usage: Usage | None, alias: str) -> None:
     """What a call that gave no answer has used all the same; its reservation is given back."""
     s.count(reserved_usd=0.0)
     if usage is None:
         return
-    model = s.brief.model
-    sent = usage.total - usage.output_tokens
-    cost = (sent * (model.input_usd or 0.0) + usage.output_tokens * (model.output_usd or 0.0)) / 1_000_000
-    s.count(tokens=s.counters.tokens + usage.total, cost_usd=s.counters.cost_usd + round(cost, 6))
+    model = links.models(s).get(alias, s.brief.model)
+    cost = reserving.cost_usd(model, usage.total - usage.output_tokens, usage.output_tokens)
+    s.count(tokens=s.counters.tokens + usage.total, cost_usd=s.counters.cost_usd + cost)
 
 
 def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:
@@ -230,7 +275,7 @@ def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:
 
 def end_last_turn(s: Situation) -> None:
     """The summing-up came. Where a limit was raised meanwhile, the task goes on; else it ends as its budget says."""
-    exhausted = budget_policy.judge(s.rules.budget, s.used(), s.counters.warned).exhausted
+    exhausted = reserving.exhausted(s, links.choose(s))
     if exhausted is None:
         s.count(last_turn=False)
         turn(s)
@@ -251,23 +296,3 @@ def _exhausted_decision(exhausted: budget_policy.Exhausted) -> Decision:
         rule=exhausted.rule,
         evidence={"budget": exhausted.budget, "used": exhausted.used, "limit": exhausted.limit},
     )
-
-
-def _reservation_usd(s: Situation, request: ModelRequest) -> float:
-    """What the call may cost at most, roughly; an unknown price is settled by the gateway, not here."""
-    model = s.brief.model
-    characters = len(request.system) + sum(_length(block) for message in request.messages for block in message.blocks)
-    spent = characters / _CHARACTERS_PER_TOKEN * (model.input_usd or 0.0) + request.max_tokens * (
-        model.output_usd or 0.0
-    )
-    return round(spent / 1_000_000, 6)
-
-
-def _length(block: Block) -> int:
-    match block:
-        case TextBlock(text) | ToolResultBlock(_, text, _):
-            return len(text)
-        case ToolUseBlock(_, _, arguments, raw):
-            return len(raw or "") + len(str(arguments))
-        case OpaqueBlock(_, wire):
-            return len(str(wire))

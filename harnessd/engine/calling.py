@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from harnessd.defence import face
+from harnessd.domain.decision import NeedsHuman
 from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json
 from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent
 from harnessd.domain.ports import ToolLimits, ToolOutcome
 from harnessd.domain.session import notes_of
-from harnessd.engine import keys, permitting, results
+from harnessd.engine import keys, links, permitting, results
+from harnessd.engine.callfacts import settings_of
 from harnessd.engine.protocol import CallTool, RunState, ToolFailed, ToolReturned, Wait
 from harnessd.engine.situation import PendingCall, Situation, repeatable
 from harnessd.policy.tools import ToolSettings
@@ -19,7 +24,7 @@ def advance(s: Situation) -> bool:
     means something.
     """
     for call in list(s.pending):
-        settings = permitting.settings_of(s, call)
+        settings = settings_of(s, call)
         if s.in_flight and settings.effect is not EffectClass.READ_ONLY:
             return True
         if call.not_before > s.at:
@@ -42,12 +47,17 @@ def advance(s: Situation) -> bool:
 def returned(s: Situation, event: ToolReturned) -> None:
     """A tool's own answer becomes the result; outcome and result node are one unit of work."""
     call, outcome = _take(s, event.call), event.outcome
-    note = {} if outcome.note is None else {"note": outcome.note}
+    note: dict[str, Any] = {} if outcome.note is None else {"note": outcome.note}
     # The outcome of an act with a key is given again to whoever asks for the same act.
     again = {"text": outcome.text, **note} if s.effects[event.call].key is not None else {}
     state = EffectState.FAILED if outcome.is_error else EffectState.DONE
     s.settle(event.call, state, **_outcome_json(outcome), **again)
-    results.give(s, call, outcome.text, is_error=outcome.is_error, state="done", **note)
+    links.stands_in(s, f"tool/{call.use.name}", call.name)
+    text = outcome.text
+    if call.stand_in:
+        note |= {"served_by": call.stand_in}
+        text = f"{call.use.name} could not be used, and {call.stand_in} answered instead.\n{text}"
+    results.give(s, call, text, is_error=outcome.is_error, state="done", **note)
 
 
 def failed(s: Situation, event: ToolFailed) -> None:
@@ -59,11 +69,15 @@ def failed(s: Situation, event: ToolFailed) -> None:
         return
     it = results.incident(s, call, failure, effect.effect_class, event.luck)
     _settle_failed(s, effect, failure, it.error_class)
-    if it.error_class is ErrorClass.OUTCOME_UNKNOWN and effect.effect_class is EffectClass.IRREVERSIBLE:
+    decision = face(it)
+    unknown = it.error_class is ErrorClass.OUTCOME_UNKNOWN and effect.effect_class is EffectClass.IRREVERSIBLE
+    if unknown and isinstance(decision.remedy, NeedsHuman):
+        s.decide(decision, call.use.id)
+        results.took(s, decision)
         call.effect, call.tries = s.effects[effect.id], call.tries + 1
         permitting.ask_outcome(s, call, call.effect)
         return
-    results.decide(s, call, it)
+    results.carry_out(s, call, it, decision)
 
 
 def take_up(s: Situation) -> None:
@@ -138,7 +152,7 @@ def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
     call.effect = effect
     call.first_at = call.first_at if call.first_at is not None else s.at
     s.in_flight[effect.id] = call
-    s.doing = f"{call.use.name}: {canonical_json(dict(arguments))[:120]}"
+    s.doing = f"{call.tool}: {canonical_json(dict(arguments))[:120]}"
     limits = ToolLimits(
         timeout_s=settings.timeout_s,
         timeout_max_s=settings.timeout_max_s,
@@ -146,7 +160,7 @@ def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
         life_s=settings.life_s,
         output_max=settings.output_max,
     )
-    s.acts.append(CallTool(effect.id, call.use.id, call.use.name, arguments, limits, key=key, notes=notes_of(s.path)))
+    s.acts.append(CallTool(effect.id, call.use.id, call.tool, arguments, limits, key=key, notes=notes_of(s.path)))
     s.count(wait_until=None)
     s.state = RunState.TOOLS
 

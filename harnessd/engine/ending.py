@@ -7,6 +7,7 @@ from harnessd.domain.effect import EffectState
 from harnessd.domain.record import AskPerson, ChangeTask
 from harnessd.domain.session import NodeKind, result_payload
 from harnessd.domain.task import StopReason, Verb
+from harnessd.engine import links
 from harnessd.engine.protocol import CancelCalls, Finish, HandBack, RunState
 from harnessd.engine.situation import Ending, Situation
 
@@ -33,7 +34,10 @@ def end(s: Situation, ending: Ending) -> None:
         s.append(NodeKind.TOOL_RESULT, payload)
     s.pending.clear()
     # Whoever resumes the task begins a new episode: what was wrong may have been put right meanwhile.
+    links.end_outage(s, answered=False)
     s.count(reserved_usd=0.0, wait_until=None, tries=0, episode_at=None, episode_parked_s=0.0)
+    s.count(tries_of={}, asking="", stand_ins={}, probing="")
+    s.person_acts()
     s.records.append(
         ChangeTask(
             verb=_VERBS.get(ending.reason, Verb.STOP),
@@ -84,6 +88,17 @@ def ask(s: Situation, question: AskPerson) -> None:
         ChangeTask(verb=Verb.ASK, until=until, why=question.sentence, waits_for=waits_for)  # type: ignore[arg-type]
     )
     _hand_back(s, "waiting")
+
+
+def wait_for_person_until(s: Situation) -> float | None:
+    """When a question counts as unanswered; None where the task waits for a person as long as it takes."""
+    ask = s.rules.escalation.shape.ask
+    return None if ask.after is None or ask.do == "park" else s.at + ask.after
+
+
+def unanswered(sentence: str) -> Ending:
+    """A person was asked, and nobody came."""
+    return Ending(StopReason.UNANSWERED, f"Nobody answered in time: {sentence.rstrip('.')}.")
 
 
 def _hand_back(s: Situation, why: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json, effect_key
-from harnessd.domain.session import NodeKind, assistant_message
-from harnessd.engine.situation import PendingCall, Situation
+from harnessd.domain.session import NodeKind
+from harnessd.engine.situation import PendingCall, Situation, asked_calls
 
 KEYED = (EffectClass.IDEMPOTENT, EffectClass.IRREVERSIBLE)
 
@@ -13,7 +13,8 @@ def key_of(s: Situation, call: PendingCall) -> str:
     """The idempotency key of a call. A second try keeps the first one's."""
     asked = s.asked_node
     for effect in s.effects.values():
-        if effect.node == asked and effect.call_id == call.use.id and effect.key is not None:
+        mine = effect.node == asked and effect.call_id == call.use.id and effect.name == call.name
+        if mine and effect.key is not None:
             return effect.key
     done = _done(s)
     # An earlier twin that failed leaves its number to the next one; what the model has seen done keeps its own.
@@ -62,7 +63,7 @@ def _occurrence(s: Situation, call: PendingCall, asked: str, done: set[tuple[str
     for node in s.path:
         if node.kind is not NodeKind.ASSISTANT:
             continue
-        for place, use in enumerate(assistant_message(node).tool_uses):
+        for place, use in enumerate(asked_calls(node)):
             if use.arguments is None or (use.name, canonical_json(dict(use.arguments))) != wanted:
                 continue
             equal += (place < call.place) if node.id == asked else ((node.id, use.id) in done)

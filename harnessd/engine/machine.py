@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from harnessd.domain.decision import Decision, NeedsHuman
 from harnessd.domain.effect import EffectState
-from harnessd.domain.failure import IllegalEvent
+from harnessd.domain.failure import ErrorClass, IllegalEvent
 from harnessd.domain.record import FreezeSystem
 from harnessd.domain.session import Node, NodeKind, user_payload
 from harnessd.domain.task import Counters, StopReason
-from harnessd.engine import asking, calling, ending
+from harnessd.engine import asking, calling, ending, streaks
 from harnessd.engine.protocol import (
     TRANSITIONS,
     CancelCalls,
@@ -100,15 +101,18 @@ class Run:
             case TaskLeased() | Resumed():
                 self._begin()
             case ModelReplied():
+                s.count(recoveries_seen=s.brief.recoveries)
                 del s.in_flight[event.call]
                 last_word = asking.replied(s, event)
                 self._go_on(last_word=last_word)
             case ModelFailed():
                 self._model_failed(event)
             case ToolReturned():
+                s.count(recoveries_seen=s.brief.recoveries)
                 calling.returned(s, event)
                 self._border()
             case ToolFailed():
+                s.count(recoveries_seen=s.brief.recoveries)
                 calling.failed(s, event)
                 self._border()
             case WaitElapsed():
@@ -136,6 +140,7 @@ class Run:
         if s.ending is None:
             calling.take_up(s)
             self._hear_answer()
+            self._mind_recoveries()
         until = s.counters.wait_until
         if until is not None and until > s.at and s.ending is None and s.step_down is None:
             s.acts.append(Wait(until))
@@ -150,22 +155,44 @@ class Run:
         """
         s = self._s
         question = s.questions.get(asking.question_id(s))
-        if question is None or question.choice is None:
+        if question is None:
+            return
+        if question.choice is None:
+            if question.until is not None and question.until <= s.at:
+                s.append(NodeKind.NOTICE, user_payload("A person was asked how to go on, and did not answer in time."))
+                s.ending = ending.unanswered(question.sentence)
+            # Else a person queued the task again without a word: that is an answer too.
+            s.count(recoveries_seen=s.brief.recoveries)
             return
         said = f" They say: {question.say}" if question.say else ""
         s.append(NodeKind.NOTICE, user_payload(f"A person was asked how to go on, and chose {question.choice}.{said}"))
+        s.person_acts()
+        s.count(tries=0, tries_of={}, episode_at=None, episode_parked_s=0.0)
         if question.choice == "stop":
             s.ending = Ending(StopReason.ABORTED, f"A person stopped it. {question.say}".strip())
+
+    def _mind_recoveries(self) -> None:
+        """After too many recoveries of one interruption a person is asked before anything runs again (R6.1a)."""
+        s = self._s
+        times, limit = streaks.recoveries(s), s.rules.escalation.shape.recoveries
+        if times <= limit or s.ending is not None:
+            return
+        sentence = f"The task was interrupted {times} times at the same step, and was not taken up again by itself."
+        s.say("recovery_stopped", times=times, limit=limit, sentence=sentence)
+        rule = s.rules.escalation.ref("recoveries")
+        remedy, about = NeedsHuman(sentence), {"recoveries": times, "limit": limit}
+        s.decide(Decision(remedy, ErrorClass.HANG.value, rule, evidence=about))
+        s.count(asking=sentence)
 
     def _model_failed(self, event: ModelFailed) -> None:
         s = self._s
         del s.in_flight[event.call]
         if event.failure.cancelled or s.ending is not None:
             s.settle(event.call, EffectState.FAILED, message=event.failure.message[:500])
-            asking.spend(s, event.failure.usage)
+            asking.spend(s, event.failure.usage, s.brief.model.alias)
             self._go_on()
-            return
-        asking.failed(s, event)
+        elif asking.failed(s, event):
+            self._go_on()
 
     def _border(self) -> None:
         """After a tool call: others of its group may still be under way."""
@@ -184,9 +211,17 @@ class Run:
             ending.step_down(s)
         elif s.asking is None and s.pending and calling.advance(s):
             pass
+        elif s.state is not RunState.OVER:
+            self._at_border()
+
+    def _at_border(self) -> None:
+        """Nothing can be started: end, ask a person, or begin the next turn."""
+        s = self._s
+        if s.ending is not None:
+            ending.end(s, s.ending)
         elif s.asking is not None:
             asking.ask_person(s, s.asking)
-        elif s.state is not RunState.OVER:
+        else:
             asking.turn(s)
 
     def _complete(self) -> None:

@@ -9,15 +9,10 @@ from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.record import AskPerson, Question
 from harnessd.domain.task import StopReason
 from harnessd.engine import ending, keys, results
-from harnessd.engine.protocol import ToolFacts
+from harnessd.engine.callfacts import facts_of, tool_of
 from harnessd.engine.situation import Ending, PendingCall, Situation
 from harnessd.policy import budget as budget_policy
 from harnessd.policy import tools as tools_policy
-
-
-def settings_of(s: Situation, call: PendingCall) -> tools_policy.ToolSettings:
-    """What policy says of this call: its effect class and its limits."""
-    return tools_policy.settings(s.rules.tools, _facts(s, call, None))
 
 
 def may_run(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> bool:
@@ -49,35 +44,14 @@ def ask_outcome(s: Situation, call: PendingCall, effect: Effect) -> None:
         call_id=call.use.id,
         sentence=sentence,
         choices=("done", "not-done", "stop"),
+        until=ending.wait_for_person_until(s),
         data={"tool": call.name, "arguments": arguments, "key": effect.key, "effect": effect.id},
     )
     ending.ask(s, question)
 
 
-def _facts(s: Situation, call: PendingCall, effect: EffectClass | None) -> tools_policy.CallFacts:
-    tool = _tool(s, call)
-    arguments = call.use.arguments or {}
-    path = arguments.get("path")
-    return tools_policy.CallFacts(
-        agent=s.brief.agent,
-        workspace=s.brief.workspace,
-        labels=s.brief.labels,
-        priority=s.brief.priority,
-        model=f"model/{s.brief.model.alias}",
-        tool=call.name,
-        arguments=arguments,
-        path=path if isinstance(path, str) else None,
-        effect=effect,
-        declared=tool.declared if tool else EffectClass.IRREVERSIBLE,
-    )
-
-
-def _tool(s: Situation, call: PendingCall) -> ToolFacts | None:
-    return next((tool for tool in s.brief.tools if tool.spec.name == call.use.name), None)
-
-
 def _not_callable(s: Situation, call: PendingCall) -> Failure | None:
-    if _tool(s, call) is None:
+    if tool_of(s, call) is None:
         names = ", ".join(tool.spec.name for tool in s.brief.tools) or "none"
         message = f"there is no tool {call.use.name!r}; the tools are: {names}"
         return Failure("tool", call.name, message, hint=ErrorClass.UNKNOWN_TOOL)
@@ -113,7 +87,7 @@ def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSetti
         if question.choice == "allow":
             return True
         if question.choice is None and s.rules.tools.shape.ask.do == "stop":
-            ending.end(s, Ending(StopReason.UNANSWERED, f"Nobody answered in time: {question.sentence}."))
+            ending.end(s, ending.unanswered(question.sentence))
             return False
         said = f" They say: {question.say}" if question.say else ""
         message = f"a person did not allow it.{said}" if question.choice else "nobody answered the question in time"
@@ -124,7 +98,7 @@ def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSetti
 
 
 def _permission(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> tools_policy.Permission:
-    facts = _facts(s, call, settings.effect)
+    facts = facts_of(s, call, settings.effect)
     if s.rules.denies is not None:
         # A pinned task keeps its own policies, but no pin outlives a deny of the set in force.
         denied = tools_policy.permission(s.rules.denies, facts)
@@ -179,9 +153,13 @@ def _first_of_its_kind(s: Situation, call: PendingCall) -> bool:
 def _settled(s: Situation, call: PendingCall, effect: Effect) -> bool:
     """Whether a person's word lets the call run again; else it has its result, or waits for that word."""
     question = s.questions.get(_outcome_id(s, call, effect))
+    if question is not None and question.choice is None and _out_of_time(question, s.at):
+        ending.end(s, ending.unanswered(question.sentence))
+        return False
     if question is None or question.choice is None:
         ask_outcome(s, call, effect)
         return False
+    s.person_acts()
     if question.choice == "not-done":
         # Sent again with the same key: whoever received it after all can tell.
         call.allowed = True

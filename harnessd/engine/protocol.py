@@ -23,13 +23,18 @@ from harnessd.domain.task import StopReason
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model alias of a run. Prices are USD per million tokens; None = unknown, 0 = free."""
+    """A model alias. Prices are USD per million tokens; None = unknown, 0 = free.
+
+    `priced` is False where nobody declared a price and the dearest declared one stands in. `tools`: it can call tools.
+    """
 
     alias: str
     window: int
     max_output: int
     input_usd: float | None = 0.0
     output_usd: float | None = 0.0
+    priced: bool = True
+    tools: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,11 @@ class ToolFacts:
 
 @dataclass(frozen=True, slots=True)
 class RunBrief:
-    """Everything about a task that does not change while it runs."""
+    """Everything about a task that does not change while it runs.
+
+    `model` is its own one; `models` are all that a chain may name, by alias. `recoveries`: how often the task was taken
+    up again after a crash or a lost lease.
+    """
 
     task: str
     prompt: str
@@ -54,6 +63,8 @@ class RunBrief:
     submitted_at: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
+    models: Mapping[str, ModelFacts] = field(default_factory=dict)
+    recoveries: int = 0
 
 
 # --- events --------------------------------------------------------------------------------------------------------

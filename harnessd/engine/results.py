@@ -2,35 +2,116 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, assert_never
 
-from harnessd.defence import face
+from harnessd.defence import face, ladder
 from harnessd.defence.endings import next_steps, stop_sentence
-from harnessd.defence.incident import Episode, Incident, incident_of
+from harnessd.defence.incident import Episode, Incident, Whose, incident_of
 from harnessd.defence.line1_self_heal import observation
-from harnessd.domain.decision import NeedsHuman, Observe, Park, Retry, Stop
+from harnessd.domain.decision import Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
 from harnessd.domain.effect import EffectClass
-from harnessd.domain.failure import ErrorClass, Failure
-from harnessd.domain.session import NodeKind, result_payload
+from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent, Owner
+from harnessd.domain.session import Node, NodeKind, notes_of, result_payload
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending
+from harnessd.engine import ending, links, streaks
+from harnessd.engine.callfacts import settings_of, tool_of
+from harnessd.engine.protocol import RunState
 from harnessd.engine.situation import Ending, PendingCall, Situation
 from harnessd.policy import budget as budget_policy
+from harnessd.policy import loop as loop_policy
 
 
-def give(s: Situation, call: PendingCall, text: str, *, is_error: bool, state: str, **facts: object) -> None:
+def give(s: Situation, call: PendingCall, text: str, *, is_error: bool, state: str, **facts: Any) -> None:
     """The one result of a call. A budget warning that falls due is one line in the newest result (R3.9).
 
-    `state` says what is known of the act: done, failed, cancelled, unknown, not_started.
+    `state` says what is known of the act: done, failed, cancelled, unknown, not_started. `reason` is what an error
+    says of itself. With a turn's last result the loop detectors look at the turn (R3.10).
     """
+    polling = tool_of(s, call) is not None and settings_of(s, call).polling
+    facts |= streaks.marks(call, text, polling=polling, reason=facts.pop("reason", None))
+    if "note" in facts and notes_of(s.path).get(call.use.name) != facts["note"]:
+        facts["changed"] = True
+    facts |= {"tool": call.use.name, "state": state}
+    rest = [other for other in s.pending if other is not call]
+    decision = None if rest else _look_for_loop(s, facts)
     verdict = budget_policy.judge(s.rules.budget, s.used(), s.counters.warned)
     for warning in verdict.warnings:
         text = f"{text}\n{warning.sentence}"
         s.count(warned=(*s.counters.warned, *warning.marks))
         s.say("budget_warning", budget=warning.budget, level=warning.level, sentence=warning.sentence)
-    payload = result_payload(call.use.id, text, is_error=is_error, tool=call.use.name, state=state, **facts)
-    s.append(NodeKind.TOOL_RESULT, payload)
-    s.pending = [other for other in s.pending if other is not call]
+    if decision is not None and isinstance(decision.remedy, Nudge):
+        text = f"{text}\n{decision.remedy.text}"
+    s.append(NodeKind.TOOL_RESULT, result_payload(call.use.id, text, is_error=is_error, **facts))
+    s.pending = rest
+    if not rest:
+        s.count(stand_ins={})
+    if decision is not None:
+        _break_loop(s, decision)
+
+
+def _look_for_loop(s: Situation, facts: Mapping[str, Any]) -> Decision | None:
+    """What is done about a turn that repeats what was there. Progress ends the episode of every ladder."""
+    if s.ending is not None or s.asking is not None or s.counters.last_turn:
+        return None
+    head = Node(f"n{s.counters.nodes + 1}", s.head, NodeKind.TOOL_RESULT, {"facts": facts}, s.at)
+    turns = streaks.turns_of([*s.path, head], s.rules.loop)
+    looping = loop_policy.detect(s.rules.loop, [turn for place, turn in turns if place > s.counters.loop_from])
+    if looping is None:
+        if streaks.progressed([turn for _, turn in turns]):
+            s.count(taken={mark: times for mark, times in s.counters.taken.items() if mark.startswith("retry/")})
+        return None
+    no_progress = looping.detector == "no_progress"
+    failure = Failure(
+        source="agent",
+        dependency=looping.tool,
+        message=f"{looping.times} turns brought nothing new"
+        if no_progress
+        else f"{looping.tool} was called {looping.times} times with the same result ({looping.detector})",
+        hint=ErrorClass.NO_PROGRESS if no_progress else ErrorClass.LOOP_DETECTED,
+        advice=looping.nudge,
+    )
+    episode = Episode(s.brief.task, tries=looping.times, whose=whose(s), taken=s.counters.taken)
+    it = incident_of(failure, episode, s.rules)
+    settings = replace(it.settings, do=looping.do, rule=looping.rule, owner=Owner.SESSION)
+    return face(replace(it, settings=settings, owner=Owner.SESSION))
+
+
+def _break_loop(s: Situation, decision: Decision) -> None:
+    """Take the step against a loop; tallies start again at 0 after it."""
+    s.decide(decision)
+    took(s, decision)
+    s.count(loop_from=s.counters.nodes)
+    evidence = decision.evidence
+    match decision.remedy:
+        case Nudge(text):
+            s.say("nudge", tool=evidence["dependency"], times=evidence["tries"], sentence=text)
+        case NeedsHuman(question):
+            s.count(asking=question)
+        case Stop(reason):
+            words = Failure("agent", str(evidence["dependency"]), str(evidence["message"]))
+            s.ending = stopped(s, reason, words, ErrorClass(decision.error_class))
+        case Observe() | Retry() | Fallback() | Park():
+            raise IllegalEvent(f"{decision.remedy} is no step against a loop")
+        case _ as never:
+            assert_never(never)
+
+
+def took(s: Situation, decision: Decision) -> None:
+    """Remember a step that acts once an episode; after a step of escalation its tallies start again at 0."""
+    mark = ladder.taken(decision)
+    if mark is not None:
+        s.count(taken={**s.counters.taken, mark: s.counters.taken.get(mark, 0) + 1})
+    if decision.rule.kind == "escalation":
+        s.count(tallies_from=s.counters.nodes, streak={})
+
+
+def whose(s: Situation) -> Whose:
+    """The task as escalation rules may ask for it."""
+    brief = s.brief
+    model = f"model/{s.counters.link or brief.model.alias}"
+    return Whose(brief.agent, brief.workspace, brief.labels, brief.priority, model)
 
 
 def incident(
@@ -43,13 +124,21 @@ def incident(
         elapsed_s=s.at - (call.first_at if call.first_at is not None else s.at),
         luck=luck,
         effect_class=effect_class,
+        whose=whose(s),
+        tallies=lambda error_class: streaks.tool_tallies(s, call, error_class),
+        links=links.of_tool(s, call),
+        taken=s.counters.taken,
     )
     return incident_of(failure, episode, s.rules)
 
 
 def decide(s: Situation, call: PendingCall, it: Incident) -> None:
-    """Ask the lines, keep the decision, do what it says."""
-    decision = face(it)
+    """Ask the lines and do what they say."""
+    carry_out(s, call, it, face(it))
+
+
+def carry_out(s: Situation, call: PendingCall, it: Incident, decision: Decision) -> None:
+    """Keep the decision about a failed call, and do what it says."""
     s.decide(decision, call.use.id)
     match decision.remedy:
         case Observe():
@@ -58,18 +147,25 @@ def decide(s: Situation, call: PendingCall, it: Incident) -> None:
             call.tries += 1
             call.not_before = s.at + after_s
             call.effect = None
+        case Fallback(to, _):
+            call.tries += 1
+            call.effect, call.allowed = None, False
+            call.stand_in = to.removeprefix("tool/")
+            s.count(stand_ins={**s.counters.stand_ins, call.use.id: call.stand_in})
         case NeedsHuman(question):
+            s.count(asking=question)
             _observe(s, call, it)
-            s.asking = question
         case Stop(reason):
             _observe(s, call, it)
             ending.end(s, stopped(s, reason, it.failure, it.error_class))
-        case Park():
-            # line 2 parks model calls only: this would be our bug.
+        case Park() | Nudge():
+            # line 2 parks model calls only, and nudges are for loops: this would be our bug.
             _observe(s, call, it)
             ending.end(s, stopped(s, StopReason.INTERNAL_ERROR, it.failure, it.error_class))
         case _ as never:
             assert_never(never)
+    if s.state is not RunState.OVER:
+        took(s, decision)
 
 
 def stopped(s: Situation, reason: StopReason, failure: Failure, error_class: ErrorClass) -> Ending:
@@ -86,7 +182,8 @@ def _observe(s: Situation, call: PendingCall, it: Incident) -> None:
     unknown = it.effect_class is not None and may_have_acted(it.effect_class, it.failure, it.error_class)
     text = observation(call.use.name, it.failure, it.error_class, begun=unknown)
     state = "unknown" if unknown else "failed"
-    give(s, call, text, is_error=True, state=state, error_class=it.error_class.value)
+    reason = it.failure.message
+    give(s, call, text, is_error=True, state=state, error_class=it.error_class.value, reason=reason)
 
 
 def may_have_acted(effect_class: EffectClass, failure: Failure, error_class: ErrorClass | None) -> bool:

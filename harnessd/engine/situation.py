@@ -51,11 +51,17 @@ class PendingCall:
     not_before: float = 0.0
     effect: Effect | None = None
     allowed: bool = False
+    stand_in: str = ""  # the tool that takes over with the same arguments
+
+    @property
+    def tool(self) -> str:
+        """The tool that does it."""
+        return self.stand_in or self.use.name
 
     @property
     def name(self) -> str:
         """The tool's name in policies."""
-        return f"tool/{self.use.name}"
+        return f"tool/{self.tool}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,6 @@ class Situation:
     questions: dict[str, Question] = field(default_factory=dict)  # by id
     partial: Mapping[str, str] = field(default_factory=dict)
     ending: Ending | None = None
-    asking: str | None = None  # a question about the task, put to a person as soon as nothing is in flight
     step_down: StepDown | None = None
     last_at: float | None = None
     at: float = 0.0  # of the event under way
@@ -107,6 +112,16 @@ class Situation:
     def count(self, **changes: Any) -> None:
         """Change counters."""
         self.counters = replace(self.counters, **changes)
+
+    @property
+    def asking(self) -> str | None:
+        """A question about the task, put to a person as soon as nothing is in flight."""
+        return self.counters.asking or None
+
+    def person_acts(self) -> None:
+        """A person decided or said something: ladders and tallies begin anew."""
+        now = self.counters.nodes
+        self.count(taken={}, streak={}, tallies_from=now, loop_from=now, recoveries_seen=self.brief.recoveries)
 
     @property
     def rules(self) -> TaskPolicies:
@@ -191,13 +206,14 @@ def _pending_calls(situation: Situation) -> list[PendingCall]:
         return []
     asked = next(node for node in reversed(situation.path) if node.kind is NodeKind.ASSISTANT)
     pending = []
-    for place, use in enumerate(assistant_message(asked).tool_uses):
+    for place, use in enumerate(asked_calls(asked)):
         if use.id not in wanted:
             continue
         rows = [
             e for e in situation.effects.values() if e.node == asked.id and e.call_id == use.id and e.kind == "tool"
         ]
         call = PendingCall(use, place, tries=sum(not row.state.open for row in rows))
+        call.stand_in = situation.counters.stand_ins.get(use.id, "")
         if rows:
             call.first_at = rows[0].at
             # An unknown outcome stays with its call until a person settles it, over any number of restarts; one that
@@ -206,6 +222,18 @@ def _pending_calls(situation: Situation) -> list[PendingCall]:
             call.effect = rows[-1] if rows[-1].state.open or unknown else None
         pending.append(call)
     return pending
+
+
+def asked_calls(node: Node) -> tuple[ToolUseBlock, ...]:
+    """The calls of an assistant node as they are made: with the arguments that a shim has put right."""
+    mended = node.payload.get("facts", {}).get("mended", {})
+    uses = assistant_message(node).tool_uses
+    if not mended:
+        return uses
+    return tuple(
+        replace(use, arguments=mended[str(place)], raw=None) if str(place) in mended else use
+        for place, use in enumerate(uses)
+    )
 
 
 def repeatable(effect: Effect) -> bool:

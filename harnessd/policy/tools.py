@@ -10,8 +10,8 @@ from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
 from harnessd.domain.effect import EffectClass
-from harnessd.policy.calls.seen import CallFacts, SeenCall
 from harnessd.policy.calls.command import Part
+from harnessd.policy.calls.seen import CallFacts, SeenCall
 from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, When
 from harnessd.policy.language.facts import EFFECTS
 from harnessd.policy.language.figures import Count, Duration, Size
@@ -172,6 +172,14 @@ class Permission:
     rule: RuleRef
 
 
+@dataclass(frozen=True, slots=True)
+class Shim:
+    """Repairs of one call's arguments: JSON kinds that may come as a string, and fields to lift one level."""
+
+    json_string_to: tuple[str, ...] = ()
+    unnest: tuple[str, ...] = ()
+
+
 # What holds where no entry of no document states a leaf: the table of policies.md.
 _LEAVES: Mapping[tuple[str, ...], Any] = {
     ("timeout", "after"): 120.0,
@@ -241,6 +249,16 @@ def permission(policy: ToolsPolicy, facts: CallFacts) -> Permission:
         if call.every_part(rule) if rule.do == "allow" else call.any_part(rule):
             return _permission(policy, index, facts)
     return Permission("allow", "", policy.ref("permissions", rule="nothing fits"))
+
+
+def shim(policy: ToolsPolicy, facts: CallFacts, model: str) -> Shim:
+    """The repairs of a call that `model` asks for, each from the first entry that fits and states it."""
+    line = facts.arguments.get("command")
+    look = SeenCall.of(facts).lookup(line if isinstance(line, str) else None)
+    fitting = [rule for rule in policy.shape.shims if rule.fits((model,), look)]
+    kinds = next((rule.json_string_to for rule in fitting if rule.json_string_to is not None), ())
+    unnest = next((rule.unnest for rule in fitting if rule.unnest is not None), {})
+    return Shim(kinds, unnest.get(facts.tool, ()))
 
 
 def _permission(policy: ToolsPolicy, index: int, facts: CallFacts) -> Permission:

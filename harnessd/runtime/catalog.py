@@ -54,4 +54,6 @@ class Catalog:
             submitted_at=task.submitted_at,
             labels=task.draft.labels,
             priority=task.draft.priority,
+            models=self.models,
+            recoveries=task.recoveries,
         )

@@ -13,9 +13,9 @@ from harnessd.domain.ports import Refused, Tool
 from harnessd.domain.task import TaskDraft
 from harnessd.engine.protocol import ModelFacts
 from harnessd.policy import PolicySet
-from harnessd.policy.kinds import KINDS
+from harnessd.policy.assembly.kinds import KINDS
 from harnessd.runtime.catalog import AgentFacts, Catalog
-from harnessd.runtime.drafts import Known, draft_from
+from harnessd.runtime.drafts import Known, draft_from, workspace_refused
 from harnessd.runtime.gateway import Prices
 from harnessd.runtime.redact import Redactor
 
@@ -46,7 +46,9 @@ class Configured:
         models = {}
         for alias, model in self.settings.models.items():
             price = self.prices(alias)
-            models[alias] = ModelFacts(alias, model.window, model.max_output, price.input, price.output)
+            models[alias] = ModelFacts(
+                alias, model.window, model.max_output, price.input, price.output, priced=model.prices is not None
+            )
         return Catalog(agents, models, tools)
 
     def prices(self, alias: str) -> Prices:
@@ -93,25 +95,30 @@ class Configured:
 
     def draft(self, body: Mapping[str, Any], policies: PolicySet) -> TaskDraft | Refused:
         """The draft behind a submit's body, refused where it could not run: unknown names, no key, no such folder."""
-        agents = {name: agent.model for name, agent in self.settings.agents.items()}
-        known = Known(
-            agents=agents,
-            models=tuple(self.settings.models),
-            default_agent=self.settings.default_agent,
-            policies={kind: policies.names(kind) for kind in KINDS},
-            roots=tuple(Path(root) for root in self.settings.workspaces.roots),
-            protected=(self.path.absolute(), self.folder, self.state),
-        )
-        draft = draft_from(body, known)
+        draft = draft_from(body, self._known(policies))
         if isinstance(draft, Refused):
             return draft
-        alias = draft.model or agents[draft.agent]
+        alias = draft.model or self.settings.agents[draft.agent].model
         secret = self.settings.models[alias].key
         if secret is not None:
             found = resolve_secret(secret, self.environ, f"model {alias}")
             if found.value is None:
                 return Refused("refused", f"{found.sentence}.", f"{found.remedy[:1].upper()}{found.remedy[1:]}.")
         return draft
+
+    def workspace_refused(self, workspace: str, policies: PolicySet) -> Refused | None:
+        """Looked at again whenever a worker takes a task: folders move, and links appear."""
+        return workspace_refused(workspace, self._known(policies))
+
+    def _known(self, policies: PolicySet) -> Known:
+        return Known(
+            agents={name: agent.model for name, agent in self.settings.agents.items()},
+            models=tuple(self.settings.models),
+            default_agent=self.settings.default_agent,
+            policies={kind: policies.names(kind) for kind in KINDS},
+            roots=tuple(Path(root) for root in self.settings.workspaces.roots),
+            protected=(self.path.absolute(), self.folder, self.state),
+        )
 
     def sources(self) -> dict[str, Any]:
         """Which files the policies come from, for `policy diff files`; what agents ask for, for `policy show --for`."""

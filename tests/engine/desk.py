@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import Failure
@@ -70,7 +70,8 @@ class Desk:
         self.ledger.move(Verb.CLAIM)
         self.under_way, self.asked_to_end, self.wait, self.last = {}, set(), None, None
         path = self.ledger.path
-        self.run = Run.restore(self.brief, path, self.ledger.journal(), self.ledger.counters)
+        brief = replace(self.brief, recoveries=self.ledger.recoveries)
+        self.run = Run.restore(brief, path, self.ledger.journal(), self.ledger.counters)
         for event in before:
             assert self.run.receive(event, self.rules) == ()
         return self.feed(Resumed(self.now) if path else TaskLeased(self.now))

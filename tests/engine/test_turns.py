@@ -111,10 +111,10 @@ def test_a_warning_is_not_given_again_after_a_restart() -> None:  # i08
 
 
 def test_a_jump_over_both_marks_is_one_message() -> None:  # i08
-    desk = started(tokens=100)
-    desk.replied(reply(*_look(), tokens=48))  # 96 of 100
+    desk = started(tokens=10_000)
+    desk.replied(reply(*_look(), tokens=4_800))
     desk.returned("ok")
-    assert desk.results()[0].text == "ok\n96 of 100 tokens used: plan the rest of the work within it."
+    assert desk.results()[0].text == "ok\n9600 of 10000 tokens used: plan the rest of the work within it."
     assert set(desk.ledger.counters.warned) == {"tokens:70%", "tokens:90%"}
 
 

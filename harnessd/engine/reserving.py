@@ -1,0 +1,91 @@
+"""Reserving: what the next model call may cost, and whether the budgets still hold it (R3.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from harnessd.domain.effect import canonical_json
+from harnessd.domain.messages import Block, OpaqueBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from harnessd.domain.session import NodeKind, blocks_of
+from harnessd.engine.protocol import ModelFacts
+from harnessd.engine.situation import Situation
+from harnessd.policy import budget as budget_policy
+
+# Rough, and only for the reservation: JSON and code need about 3 characters a token, prose 4.
+_CHARACTERS_PER_TOKEN = 3
+# An answer shorter than this is cut before it says anything: the call is not made instead.
+_FLOOR_TOKENS = 256
+# The summing-up has a reserve of its own: it is owed even where nothing is left.
+_LAST_TURN_TOKENS = 1_024
+
+
+def exhausted(s: Situation, model: ModelFacts) -> budget_policy.Exhausted | None:
+    """The budget that is used up, or that the next call would not fit in."""
+    found = budget_policy.judge(s.rules.budget, s.used(), s.counters.warned).exhausted
+    return found or _too_dear(s, model)
+
+
+def most_tokens(s: Situation, model: ModelFacts) -> int:
+    """How long the answer may be: lowered to what is left before a call is refused."""
+    room = min(_rooms(s, model).values(), default=model.max_output)
+    if s.counters.last_turn:
+        room = max(room, _LAST_TURN_TOKENS)
+    return max(1, min(model.max_output, room))
+
+
+def cost_usd(model: ModelFacts, sent: float, received: float) -> float:
+    """What tokens cost at most; a model without a price of its own has the dearest declared one."""
+    return round((sent * (model.input_usd or 0.0) + received * (model.output_usd or 0.0)) / 1_000_000, 6)
+
+
+def input_tokens(s: Situation) -> int:
+    """Size of the next request: what the last answer was charged for, and what came since; else all of it, roughly."""
+    fresh = 0
+    for node in reversed(s.path):
+        usage = node.payload.get("facts", {}).get("usage") if node.kind is NodeKind.ASSISTANT else None
+        if usage and (charged := sum(usage.values())):
+            return int(charged) + fresh // _CHARACTERS_PER_TOKEN
+        fresh += _length(blocks_of(node))
+    about = sum(len(tool.spec.about) + len(canonical_json(tool.spec.schema)) for tool in s.brief.tools)
+    return (len(s.brief.system) + about + fresh) // _CHARACTERS_PER_TOKEN
+
+
+def _rooms(s: Situation, model: ModelFacts) -> dict[str, int]:
+    """Tokens of an answer that each budget still holds, by budget."""
+    sent, used, rooms = input_tokens(s), s.used(), {}
+    tokens = budget_policy.limit_of(s.rules.budget, "tokens")
+    if tokens is not None:
+        rooms["tokens"] = int(tokens - used["tokens"]) - sent
+    money = budget_policy.limit_of(s.rules.budget, "cost_usd")
+    if money is not None and model.output_usd:
+        left = money - used["cost_usd"] - cost_usd(model, sent, 0)
+        rooms["cost_usd"] = int(left * 1_000_000 / model.output_usd)
+    return rooms
+
+
+def _too_dear(s: Situation, model: ModelFacts) -> budget_policy.Exhausted | None:
+    floor = min(_FLOOR_TOKENS, model.max_output)
+    for budget, room in _rooms(s, model).items():
+        if room >= floor:
+            continue
+        policy, used = s.rules.budget, s.used()[budget]
+        limit = budget_policy.limit_of(policy, budget) or 0.0
+        shown = f"{budget_policy.shown(budget, used)} of {budget_policy.shown(budget, limit)} {budget} used"
+        sentence = f"{shown}, and what is left does not hold another call"
+        return budget_policy.Exhausted(budget, used, limit, sentence, policy.ref("limits", budget))
+    return None
+
+
+def _length(blocks: Iterable[Block]) -> int:
+    return sum(len(_words(block)) for block in blocks)
+
+
+def _words(block: Block) -> Any:
+    match block:
+        case TextBlock(text) | ToolResultBlock(_, text, _):
+            return text
+        case ToolUseBlock(_, _, arguments, raw):
+            return raw or str(arguments)
+        case OpaqueBlock(_, wire):
+            return str(wire)
