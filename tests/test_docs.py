@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harnessd import cli
+
 REPO = Path(__file__).resolve().parents[1]
 DOCS = REPO / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), *sorted(REPO.glob("*.md")), *sorted((REPO / "benchmarks").glob("*.md"))]
@@ -42,6 +44,15 @@ def test_links_lead_somewhere(page: Path) -> None:
 def requirement_rows() -> list[list[str]]:
     lines = (DOCS / "requirements.md").read_text(encoding="utf-8").splitlines()
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines if re.match(r"\| R\d", line)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPO).as_posix())
+def test_only_commands_that_exist_are_named(page: Path) -> None:
+    tables = {"harnessd": cli.DAEMON, "harnessctl": cli.CLIENT}
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```.*?^```$|`[^`\n]+`", text, re.MULTILINE | re.DOTALL))
+    named = re.findall(r"(?:^|[`$/;&|( ])(harnessd|harnessctl) ([a-z][a-z-]+)\b(?!:)", code, re.MULTILINE)
+    assert {(program, word) for program, word in named if word not in tables[program]} == set()
 
 
 def test_every_promise_that_is_built_has_a_proof() -> None:
