@@ -175,6 +175,8 @@ class _Reader:
             return []
         self.known_keys(node, ("tests",))
         listed = node.get("tests")
+        if listed is None and node:
+            return []  # a key that is not known was named: the one that is meant
         if not isinstance(listed, ListNode):
             place = node.place if listed is None else place_of(listed)
             self.bad(place, "the key tests must be there and hold a list", "write tests: [{name: ..., given: ...}]")
