@@ -18,8 +18,8 @@ from harnessd.config.advice import settings_warnings, unset_secrets
 from harnessd.config.load import builtin_policies
 from harnessd.config.strict_yaml import parse
 from harnessd.policy import Problem as Fault
-from harnessd.policy.reference.explain import explain
 from harnessd.policy.language.source import ListNode, MapNode, Place, Scalar
+from harnessd.policy.reference.explain import explain
 
 _HINTS = 3
 

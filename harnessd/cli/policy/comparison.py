@@ -11,7 +11,7 @@ from harnessd.cli.policy.origins import entry_title, flow
 from harnessd.policy import Policy, PolicySet
 from harnessd.policy.assembly.changes import Change, differences
 from harnessd.policy.assembly.merge import MERGED_LISTS
-from harnessd.policy.language.source import ListNode, MapNode, Place, find
+from harnessd.policy.language.source import ListNode, MapNode, Place, Scalar, find
 
 _LONGEST = 60
 
@@ -34,6 +34,7 @@ def rows(old: PolicySet, new: PolicySet) -> list[Row]:
     kept = {key: policy for key, policy in old.policies.items() if key in new.policies}
     changes = differences(replace(old, policies=kept), _only(new, kept))
     found = [*_collapsed(changes, old, new)]
+    found += [Row(f"{kind}/{name}", f"order of {key}", how, at) for kind, name, key, how, at in _moved(old, new)]
     for key in sorted({*new.policies} - {*old.policies}):
         found.extend(_born(key, old, new))
     for kind, name in sorted({*old.policies} - {*new.policies}):
@@ -139,6 +140,26 @@ def _inherited_once(found: Iterable[Row]) -> list[Row]:
     return list(seen.values())
 
 
+def _moved(old: PolicySet, new: PolicySet) -> Iterator[tuple[str, str, str, str, Place]]:
+    """Lists whose entries stand in another order: the first that fits decides, so that is a change of its own."""
+    for (kind, name), after in new.policies.items():
+        before = old.policies.get((kind, name))
+        for key in sorted(MERGED_LISTS & set(after.tree)) if before is not None else ():
+            was, now = (_names(policy.tree.get(key)) for policy in (before, after) if policy is not None)
+            was, now = [name for name in was if name in now], [name for name in now if name in was]
+            first = next((place for place, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), None)
+            if first is not None:
+                last = max(place for place, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]) + 1
+                how = f"{', '.join(was[first:last])} -> {', '.join(now[first:last])}"
+                yield kind, name, key, how, after.tree[key].place
+
+
+def _names(entries: Any) -> list[str]:
+    """The names of a list's entries, in order."""
+    found = [entry.get("name") for entry in entries or () if isinstance(entry, MapNode)]
+    return [name.text for name in found if isinstance(name, Scalar)]
+
+
 def lines(found: Iterable[Row]) -> Iterator[str]:
     """The differences as an aligned table."""
     cells: list[list[object]] = []
@@ -154,19 +175,18 @@ def lines(found: Iterable[Row]) -> Iterator[str]:
 
 
 def plain(old: PolicySet, new: PolicySet) -> list[Mapping[str, Any]]:
-    """Every difference with stable keys."""
-    return [
-        {
-            "kind": change.kind,
-            "name": change.name,
-            "path": change.path,
-            "before": change.before,
-            "after": change.after,
-            "file": change.place.file,
-            "line": change.place.line,
-            "column": change.place.column,
-            "was_builtin": change.was_builtin,
-            "note": change.note,
-        }
+    """Every difference with stable keys; a list in another order has the path `rules`."""
+    found: list[Mapping[str, Any]] = [
+        _plain(change.kind, change.name, change.path, change.place)
+        | {"before": change.before, "after": change.after, "was_builtin": change.was_builtin, "note": change.note}
         for change in differences(old, new)
     ]
+    for kind, name, key, how, at in _moved(old, new):
+        was, _, now = how.partition(" -> ")
+        found.append(_plain(kind, name, key, at) | {"before": was, "after": now, "was_builtin": False, "note": None})
+    return found
+
+
+def _plain(kind: str, name: str, path: str, place: Place) -> dict[str, Any]:
+    where = {"file": place.file, "line": place.line, "column": place.column}
+    return {"kind": kind, "name": name, "path": path, **where}

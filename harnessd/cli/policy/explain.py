@@ -13,10 +13,10 @@ from harnessd.cli.options import connection, json_option
 from harnessd.cli.policy.origins import flow
 from harnessd.cli.policy.sources import kind_and_name
 from harnessd.config.load import builtin_policies
-from harnessd.policy.reference.explain import HEAD_KEYS, Key, explain
 from harnessd.policy.assembly.kinds import KINDS
-from harnessd.policy.reference.schema import any_kind, schema
 from harnessd.policy.language.source import find
+from harnessd.policy.reference.explain import HEAD_KEYS, Key, explain
+from harnessd.policy.reference.schema import any_kind, schema
 
 
 @click.command(name="explain")

@@ -25,10 +25,10 @@ from harnessd.cli.policy.sources import (
     tell_problems,
 )
 from harnessd.policy import Policy, PolicySet, TaskFacts
+from harnessd.policy.assembly.kinds import KINDS, TASK_KINDS
 from harnessd.policy.assign import share_of
 from harnessd.policy.budget import with_limits
 from harnessd.policy.language.facts import BUDGETS
-from harnessd.policy.assembly.kinds import KINDS, TASK_KINDS
 from harnessd.policy.language.source import did_you_mean
 
 _VALUE_COLUMNS = 48  # longer ones, conditions mostly, are whole in --json and in the file
@@ -94,7 +94,7 @@ def _source(client: Client | None, folder: Path | None, config: Path | None) -> 
     except Problem as problem:
         if problem.exit_code != UNREACHABLE:
             raise
-        hint = f"{problem.hint}\nWithout a daemon: harnessctl policy show --config harness.yaml"
+        hint = f"{problem.hint}. Or look at the files: harnessctl policy show --config harness.yaml"
         raise Problem(problem.exit_code, problem.message, hint, problem.code) from None
 
 

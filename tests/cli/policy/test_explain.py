@@ -7,8 +7,8 @@ import json
 import pytest
 
 from harnessd.config.load import builtin_policies
-from harnessd.policy.reference.explain import keys
 from harnessd.policy.assembly.kinds import KINDS
+from harnessd.policy.reference.explain import keys
 from tests.cli.policy.conftest import Ctl, Place
 
 
