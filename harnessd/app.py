@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -27,7 +28,7 @@ from harnessd.config.load import (
 )
 from harnessd.config.reload import Candidate, Reloader
 from harnessd.config.settings import Settings
-from harnessd.domain.failure import ConfigError
+from harnessd.domain.failure import ConfigError, HarnessError
 from harnessd.domain.ports import Tool
 from harnessd.domain.task import Task
 from harnessd.net import Clients
@@ -47,6 +48,10 @@ from harnessd.runtime.policies.keeper import Keeper, Start, choose_start
 from harnessd.runtime.redact import Redactor
 from harnessd.runtime.runner import Surroundings
 from harnessd.runtime.toolbox import Toolbox
+from harnessd.runtime.traffic.caller import task_names
+from harnessd.runtime.traffic.desk import seats
+from harnessd.runtime.traffic.passage import Traffic
+from harnessd.runtime.traffic.prober import Prober
 from harnessd.runtime.worker import Pool, PoolSettings
 from harnessd.stores import SqlStore, database_path, open_store
 from harnessd.stores import restore as restore_store
@@ -166,9 +171,13 @@ class _Daemon:
         self.jobs = Jobs()
         self.tools = builtin_tools(confine, self.jobs)
         self.catalog = self.configured.catalog(self.tools)
-        gateway = Gateway(self._services(clients), self.crash)
         in_force = InForce(start.policies, self.configured.wishes, self.clock.now(), start.source)
-        pool = self._pool(store, gateway, in_force, owner)
+        traffic = Traffic(lambda: in_force.policies, self.clock, store, local_tools=self.tools)
+        await traffic.load()
+        gateway = Gateway(self._services(clients), self.crash, traffic)
+        pool = self._pool(store, gateway, traffic, in_force, owner)
+        prober = Prober(traffic, store, self.clock, pool.wake, self.settings.workers)
+        in_force.changed += [traffic.changed, prober.limits_changed, pool.wake]
         self.keeper = self._keeper(store, in_force, pool, start)
         reloader = self._reloader(start)
         facade = self._facade(pool, in_force, reloader)
@@ -187,6 +196,8 @@ class _Daemon:
             await self.jobs.aclose()
             await gateway.aclose()
             await clients.aclose()
+            with contextlib.suppress(HarnessError):
+                await traffic.breakers.flush()
 
         return await serve(
             Parts(
@@ -198,6 +209,7 @@ class _Daemon:
                 watch=reloader.run,
                 reload=lambda: reloader.reload("SIGHUP"),
                 status_line=lambda: f"policies r{in_force.policies.revision} in force, {pool.busy} tasks running",
+                also=(traffic.breakers.keep, prober.run),
                 drain_s=self.settings.drain,
                 close=close,
             )
@@ -219,7 +231,7 @@ class _Daemon:
             services[alias] = Service(PROTOCOLS[model.protocol](endpoint), self.configured.prices(alias))
         return services
 
-    def _pool(self, store: SqlStore, gateway: Gateway, in_force: InForce, owner: str) -> Pool:
+    def _pool(self, store: SqlStore, gateway: Gateway, traffic: Traffic, in_force: InForce, owner: str) -> Pool:
         toolbox = Toolbox(
             self.tools,
             partial_output=partial_output,
@@ -227,10 +239,17 @@ class _Daemon:
             artefacts=self.configured.state / "artefacts",
             jobs=self.jobs,
             crashpoint=self.crash,
+            traffic=traffic,
         )
         around = Surroundings(store, gateway, toolbox, self.clock, crashpoint=self.crash)
         lease = self.settings.store.lease
-        settings = PoolSettings(owner, self.settings.workers, lease.ttl, lease.heartbeat)
+        settings = PoolSettings(
+            owner,
+            self.settings.workers,
+            lease.ttl,
+            lease.heartbeat,
+            lambda tasks: seats(in_force.policies, [task_names(task) for task in tasks]),
+        )
 
         async def prepare(task: Task) -> None:
             await self.keeper.pin(task.draft.pinned_revision)

@@ -1,4 +1,4 @@
-"""Breaker store: what traffic control keeps over restarts: breakers, the day's costs, whom a dependency holds parked."""
+"""Breaker store: what traffic control keeps over restarts: breakers, costs by day, what parked tasks wait for."""
 
 from __future__ import annotations
 

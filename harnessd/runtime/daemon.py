@@ -159,6 +159,7 @@ class Parts:
     reload: Callable[[], Awaitable[Any]]  # what SIGHUP asks for
     watch: Callable[[], Awaitable[None]]  # the policy files, until cancelled
     status_line: Callable[[], str]
+    also: Sequence[Callable[[], Awaitable[None]]] = ()  # other helpers, each until cancelled
     drain_s: float = 60.0
     close: Callable[[], Awaitable[None]] | None = None
 
@@ -180,6 +181,7 @@ async def serve(parts: Parts) -> int:
         asyncio.create_task(_reload_on(hangups, parts), name="reload"),
         asyncio.create_task(_as_coroutine(parts.watch()), name="watch"),
         asyncio.create_task(_watchdog(parts), name="watchdog"),
+        *(asyncio.create_task(_as_coroutine(helper()), name=helper.__qualname__) for helper in parts.also),
     ]
     for helper in helpers:
         helper.add_done_callback(partial(_tell_fault, parts.pool))

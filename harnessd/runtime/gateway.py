@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from time import monotonic
 
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import ModelReply, ModelRequest, TextBlock, ToolUseBlock, Usage
 from harnessd.domain.ports import CallClocks, ModelProvider, Progress
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
+from harnessd.runtime.traffic.caller import NOBODY, Caller
+from harnessd.runtime.traffic.passage import Pass, Traffic
+from harnessd.runtime.traffic.size import estimated_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +44,73 @@ class Service:
 
     provider: ModelProvider
     prices: Prices
-    clocks: CallClocks = field(default_factory=CallClocks)
-    concurrency: int = 8
+    clocks: CallClocks = field(default_factory=CallClocks)  # where no traffic control says otherwise
 
 
 class Gateway:
     """The one way to a model. Attempts only: whether another one follows is decided in the engine."""
 
-    def __init__(self, services: Mapping[str, Service], crashpoint: Crashpoint = nowhere) -> None:
-        """Keep the services by alias; concurrency is per alias (R3.15)."""
+    def __init__(
+        self, services: Mapping[str, Service], crashpoint: Crashpoint = nowhere, traffic: Traffic | None = None
+    ) -> None:
+        """Keep the services by alias. Without `traffic` nothing is limited and nothing breaks (tests, benchmarks)."""
         self._services = dict(services)
-        self._places = {alias: asyncio.Semaphore(service.concurrency) for alias, service in services.items()}
         self._crashpoint = crashpoint
+        self._traffic = traffic
 
-    async def call(self, request: ModelRequest, progress: Progress) -> ModelReply | Failure:
-        """Perform one attempt."""
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The models that can be called."""
+        return tuple(self._services)
+
+    async def call(self, request: ModelRequest, progress: Progress, caller: Caller = NOBODY) -> ModelReply | Failure:
+        """Perform one attempt, once limits and breaker let it through (R3.5, R3.15)."""
+        service, traffic = self._services[request.model], self._traffic
+        if traffic is None:
+            return await self._attempt(service, request, service.clocks, progress)
+        name = f"model/{request.model}"
+        # Walking through a whole history is not for nothing.
+        counts = service.prices.input or service.prices.output or traffic.counts_tokens
+        tokens = estimated_tokens(request) if counts else 0
+        most = Usage(input_tokens=tokens, output_tokens=request.max_tokens)
+        passed = await traffic.enter(name, caller, tokens=tokens, cost_usd=service.prices.cost_usd(most))
+        if isinstance(passed, Failure):
+            return passed
+        answer: ModelReply | Failure | None = None
+        first = _FirstEvent(progress)
+        try:
+            answer = await self._attempt(service, request, traffic.clocks(name), first)
+        finally:
+            if answer is None:
+                await traffic.cancelled(passed)
+        self._measure(traffic, passed, answer, first)
+        usage = answer.usage or Usage()
+        failure = answer if isinstance(answer, Failure) else None
+        await traffic.left(passed, failure, usage.total, service.prices.cost_usd(usage))
+        return answer
+
+    async def check(self, request: ModelRequest) -> ModelReply | Failure:
+        """One call past limits and an open breaker, for a person who asks whether a model answers."""
         service = self._services[request.model]
-        async with self._places[request.model]:
-            self._crashpoint("J4")
-            answer = await service.provider.call(request, service.clocks, self._watched(progress))
+        return await self._attempt(service, request, service.clocks, lambda _: None)
+
+    async def _attempt(
+        self, service: Service, request: ModelRequest, clocks: CallClocks, progress: Progress
+    ) -> ModelReply | Failure:
+        self._crashpoint("J4")
+        answer = await service.provider.call(request, clocks, self._watched(progress))
         if isinstance(answer, Failure):
             return answer
         self._crashpoint("J7")
         return _usable(replace(answer, cost_usd=service.prices.cost_usd(answer.usage)), request.model)
+
+    def _measure(self, traffic: Traffic, passed: Pass, answer: ModelReply | Failure, first: _FirstEvent) -> None:
+        """How fast the model answers; one that ran into a clock before its first event counts with what it took."""
+        now = monotonic()
+        slow = isinstance(answer, Failure) and answer.transport is not None and "timeout" in answer.transport
+        if first.at is not None or slow:
+            took_s = (first.at if first.at is not None else now) - first.sent
+            traffic.first_events.add(passed.name, passed.started, took_s)
 
     async def aclose(self) -> None:
         """Give back all connections."""
@@ -76,6 +123,20 @@ class Gateway:
             progress(word)
 
         return seen
+
+
+class _FirstEvent:
+    """Progress that remembers when the first useful event came (monotonic)."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.sent = monotonic()
+        self.at: float | None = None
+
+    def __call__(self, word: str) -> None:
+        if self.at is None:
+            self.at = monotonic()
+        self._progress(word)
 
 
 def _usable(reply: ModelReply, alias: str) -> ModelReply | Failure:

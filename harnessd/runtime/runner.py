@@ -36,6 +36,7 @@ from harnessd.policy import TaskPolicies
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.gateway import Gateway
 from harnessd.runtime.toolbox import Toolbox
+from harnessd.runtime.traffic.caller import Caller
 
 _ACTS = (CallModel, CallTool, CancelCalls, Wait, HandBack, Finish)
 
@@ -178,7 +179,8 @@ class Runner:
     async def _model(self, act: CallModel) -> Event:
         around = self.around
         try:
-            answer = await around.gateway.call(act.request, lambda _: self._alive())
+            caller = Caller.of(self.task, act.call, self.policies(), act.attempt)
+            answer = await around.gateway.call(act.request, lambda _: self._alive(), caller)
         except asyncio.CancelledError:
             if act.call not in self._ending:
                 raise
@@ -191,7 +193,7 @@ class Runner:
     async def _tool(self, act: CallTool) -> Event:
         around = self.around
         try:
-            outcome = await around.toolbox.perform(self.task, act)
+            outcome = await around.toolbox.perform(self.task, act, Caller.of(self.task, act.call, self.policies()))
         except asyncio.CancelledError:
             if act.call not in self._ending:
                 raise

@@ -11,6 +11,8 @@ from harnessd.domain.ports import JobKeeper, Tool, ToolContext, ToolOutcome
 from harnessd.domain.task import Task
 from harnessd.engine.protocol import CallTool
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
+from harnessd.runtime.traffic.caller import NOBODY, Caller
+from harnessd.runtime.traffic.passage import Traffic
 
 PartialOutput = Callable[[ToolContext], str]
 
@@ -27,6 +29,7 @@ class Toolbox:
         artefacts: Path,
         jobs: JobKeeper,
         crashpoint: Crashpoint = nowhere,
+        traffic: Traffic | None = None,
     ) -> None:
         """`environment` gives an agent's child environment; `artefacts` is the folder of all tasks' whole outputs."""
         self.tools = dict(tools)
@@ -35,9 +38,29 @@ class Toolbox:
         self._environment = environment
         self._artefacts = artefacts
         self._crashpoint = crashpoint
+        self._traffic = traffic
 
-    async def perform(self, task: Task, command: CallTool) -> ToolOutcome | Failure:
-        """One call. What the tool cannot do is a Failure; an exception is a fault of ours."""
+    async def perform(self, task: Task, command: CallTool, caller: Caller = NOBODY) -> ToolOutcome | Failure:
+        """One call, once limits and breaker let it through (R3.5, R3.15).
+
+        What the tool cannot do is a Failure; an exception is a fault of ours.
+        """
+        name, traffic = f"tool/{command.tool}", self._traffic
+        if traffic is None or not traffic.concerns(name):
+            return await self._call(task, command)
+        passed = await traffic.enter(name, caller, source="tool")
+        if isinstance(passed, Failure):
+            return passed
+        outcome: ToolOutcome | Failure | None = None
+        try:
+            outcome = await self._call(task, command)
+        finally:
+            if outcome is None:
+                await traffic.cancelled(passed)
+        await traffic.left(passed, outcome if isinstance(outcome, Failure) else None)
+        return outcome
+
+    async def _call(self, task: Task, command: CallTool) -> ToolOutcome | Failure:
         tool = self.tools[command.tool]
         self._crashpoint("J9")
         outcome = await tool.run(command.arguments, self.context(task, command))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from harnessd.runtime import recovery, telemetry
 from harnessd.runtime.catalog import Catalog
 from harnessd.runtime.policies.in_force import Standing
 from harnessd.runtime.runner import Runner, Surroundings, lease_of
+from harnessd.runtime.traffic.desk import Seats
 
 _log = telemetry.log("worker")
 
@@ -32,6 +33,7 @@ class PoolSettings:
     workers: int = 32
     ttl_s: float = 20.0
     heartbeat_s: float = 5.0
+    seats: Callable[[Sequence[Task]], Seats] = lambda _: Seats()  # what limits still let run beside these
 
 
 class Pool:
@@ -139,11 +141,16 @@ class Pool:
                 await self._claim_free()
 
     async def _claim_free(self) -> None:
-        free = self._settings.workers - len(self._serving)
-        if free <= 0:
-            return
+        taken = True
+        while taken:
+            free, seats = self._settings.workers - len(self._serving), self._settings.seats(list(self._tasks.values()))
+            free = free if seats.free is None else min(free, seats.free)
+            taken = free > 0 and await self._take(1 if seats.one_by_one else free, seats) > 0 and seats.one_by_one
+
+    async def _take(self, count: int, seats: Seats) -> int:
         now = self._around.clock.now()
-        for task in await self._store.claim(self._settings.owner, free, now, self._settings.ttl_s):
+        tasks = await self._store.claim(self._settings.owner, count, now, self._settings.ttl_s, seats.full)
+        for task in tasks:
             self._around.crashpoint("J3")
             self._tasks[task.id] = task
             serving = asyncio.create_task(self._serve(task), name=f"serve {task.id}")
@@ -151,6 +158,7 @@ class Pool:
             serving.add_done_callback(partial(self._served, task.id))
         if self._serving and (self._heart is None or self._heart.done()):
             self._heart = asyncio.create_task(self._beat(), name="heartbeat")
+        return len(tasks)
 
     def _served(self, task: str, done: asyncio.Task[None]) -> None:
         self._serving.pop(task, None)

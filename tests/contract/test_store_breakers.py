@@ -23,9 +23,9 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             yield one
 
 
-async def parked(store: SqlStore, dependency: str | None, **facts: str) -> str:
+async def parked(store: SqlStore, dependency: str | None) -> str:
     """A task that was parked on a dependency for an hour."""
-    await submitted(store, **facts)
+    await submitted(store)
     (task,) = await store.claim("a1", 1, NOW, 20)
     assert task.lease is not None
     await store.record(task.lease, (ChangeTask(Verb.PARK, until=NOW + 3600, dependency=dependency),), NOW)

@@ -32,12 +32,15 @@ class InForce:
     since: float
     source: str = "start"
     pinned: dict[int, PolicySet] = field(default_factory=dict)  # sets that pinned tasks need, by revision
+    changed: list[Callable[[], None]] = field(default_factory=list)  # who hears that another set is in force
     _chosen: dict[str, tuple[int, TaskDraft, TaskPolicies]] = field(default_factory=dict)
 
     def swap(self, policies: PolicySet, now: float, source: str) -> None:
         """Another set from now on."""
         self.policies, self.since, self.source = policies, now, source
         self._chosen.clear()
+        for hears in self.changed:
+            hears()
 
     def for_task(self, task: Task) -> TaskPolicies:
         """What a task gets; kept until the set or the task's own wishes change."""

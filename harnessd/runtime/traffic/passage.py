@@ -143,6 +143,11 @@ class Traffic:
             may_retry=self.desk.may_retry((name, "daemon")),
         )
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether any limit counts tokens."""
+        return any(rule.tokens_per_minute is not None for rule in self._policies().limits.shape.rules)
+
     def concerns(self, name: str) -> bool:
         """Whether anything is declared about a tool at all: most are called without a detour."""
         return self._guarded(name) or bool(self.desk.settings(name).refs)
