@@ -12,8 +12,7 @@ import click
 from harnessd.cli import render
 from harnessd.cli.client import FAILED, NOT_FOUND, UNREACHABLE, USAGE, Client, Problem, task_path
 from harnessd.cli.options import connect, connection, json_option
-from harnessd.cli.policy import byname
-from harnessd.cli.policy.origins import Value, entry_title, values
+from harnessd.cli.policy.origins import LISTS, Value, assigning, entry_title, settings, values
 from harnessd.cli.policy.sources import (
     Source,
     config_option,
@@ -65,8 +64,8 @@ def show(ctx: click.Context, /, policy: str | None, whom: str | None, name: str 
     folder, config, effective, as_json = (given[option] for option in ("folder", "config", "effective", "as_json"))
     client = None if folder is not None or config is not None else connect(ctx)
     kind, named = kind_and_name(policy) if policy else (None, None)
-    if name is not None and kind not in byname.LISTS:
-        raise Problem(USAGE, "--name asks for settings by name.", f"Name a kind: {', '.join(byname.LISTS)}.")
+    if name is not None and kind not in LISTS:
+        raise Problem(USAGE, "--name asks for settings by name.", f"Name a kind: {', '.join(LISTS)}.")
     source = _source(client, folder, config)
     if source.policies is None:
         tell_problems(source.problems)
@@ -138,7 +137,7 @@ def _agent(name: str, source: Source) -> Subject:
     task = source.whole.for_task(TaskFacts(unlucky, name), (agents or {}).get(name, {}), {}, {})
     facts = {"agent": name}
     maybe = []
-    for entry in byname.assigning(source.whole.assign, name, facts):
+    for entry in assigning(source.whole.assign, name, facts):
         uses = ", ".join(f"{kind}/{entry.node['use'][kind]}" for kind in entry.node["use"])
         maybe.append(f"{uses} by assign {entry_title(entry.label)} ({entry.condition})")
     return Subject(f"agent {name}", task.chosen, {}, facts, tuple(maybe))
@@ -181,7 +180,7 @@ def _shown(policy: Policy[Any], source: Source, effective: bool, name: str | Non
     if policy.kind == "budget" and subject.budget:
         policy = _with_own_limits(policy, subject.budget)
     if name is not None:
-        return Shown(policy, tuple(byname.settings(policy, builtin, name, subject.facts, source.texts)), why)
+        return Shown(policy, tuple(settings(policy, builtin, name, subject.facts, source.texts)), why)
     found = tuple(one for one in values(policy, builtin, source.texts) if effective or not one.place.builtin)
     return Shown(policy, found, why)
 
