@@ -29,7 +29,7 @@ from harnessd.config.load import (
 from harnessd.config.reload import Candidate, Reloader
 from harnessd.config.settings import Settings
 from harnessd.domain.failure import ConfigError, HarnessError
-from harnessd.domain.ports import Tool
+from harnessd.domain.ports import Refused, Tool
 from harnessd.domain.task import Task
 from harnessd.net import Clients
 from harnessd.providers import PROTOCOLS, Endpoint
@@ -240,6 +240,7 @@ class _Daemon:
             jobs=self.jobs,
             crashpoint=self.crash,
             traffic=traffic,
+            redact=self.configured.redactor.text,
         )
         around = Surroundings(store, gateway, toolbox, self.clock, crashpoint=self.crash)
         lease = self.settings.store.lease
@@ -251,8 +252,10 @@ class _Daemon:
             lambda tasks: seats(in_force.policies, [task_names(task) for task in tasks]),
         )
 
-        async def prepare(task: Task) -> None:
+        async def prepare(task: Task) -> Refused | None:
             await self.keeper.pin(task.draft.pinned_revision)
+            look = self.configured.workspace_refused
+            return await asyncio.to_thread(look, task.draft.workspace, in_force.policies)
 
         return Pool(store, around, lambda: self.catalog, in_force.for_task, settings, prepare)
 

@@ -130,9 +130,11 @@ def _draft(body: Mapping[str, Any], known: Known) -> TaskDraft:
     prompt = body.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
         raise _Wrong("invalid", "There is no prompt.", 'Say what shall be done: harnessctl submit "..."')
-    if len(prompt) > PROMPT_MAX or "\x00" in prompt:
-        what = "holds a NUL character" if "\x00" in prompt else f"is longer than {PROMPT_MAX} characters"
-        raise _Wrong("invalid", f"The prompt {what}.", "Put large input into a file of the workspace.")
+    if "\x00" in prompt:
+        raise _Wrong("invalid", "The prompt holds a NUL character.", "Take it out: a prompt is text.")
+    if len(prompt) > PROMPT_MAX:
+        message = f"The prompt is longer than {PROMPT_MAX} characters."
+        raise _Wrong("invalid", message, "Put large input into a file of the workspace.")
     agent = body.get("agent") or known.default_agent
     if not agent:
         raise _Wrong("invalid", "No agent is named.", f"Choose one with --agent: {_names(known.agents)}.")
@@ -178,6 +180,17 @@ def _meant(name: str, names: Iterable[str]) -> str:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
+
+
+def workspace_refused(workspace: str, known: Known) -> Refused | None:
+    """Why a task may not work in its folder now: what was right at submit may be gone, or a link to elsewhere."""
+    try:
+        real = _workspace(workspace, known)
+    except _Wrong as wrong:
+        return wrong.refused
+    if real != workspace:
+        return Refused("refused", f"The workspace {workspace} leads to {real} now.", "Put the folder back.")
+    return None
 
 
 def _workspace(value: Any, known: Known) -> str:

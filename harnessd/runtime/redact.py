@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus
 
-# Shorter values would strike out ordinary words.
-_SHORTEST = 6
+# Shorter values, and words without a digit, would strike out ordinary text: local services take any key ("ollama").
+_SHORTEST = 8
+_WORD = 16
 _STRUCK = "[secret]"
 
 
@@ -15,26 +18,26 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """Start with these values."""
-        self._secrets: set[str] = set()
+        self._forms: dict[str, None] = {}  # longest first: one that holds another must not leave its tail behind
         for secret in secrets:
             self.learn(secret)
 
     def learn(self, secret: str | None) -> str | None:
         """Remember a value and give it back, so that reading and learning are one step."""
-        if secret and len(secret) >= _SHORTEST:
-            self._secrets.add(secret)
+        if secret and secret not in self._forms and _tells(secret):
+            self._forms = dict.fromkeys(sorted((*self._forms, *_forms(secret)), key=len, reverse=True))
         return secret
 
     def text(self, text: str) -> str:
         """The text without any known secret."""
-        for secret in self._secrets:
-            if secret in text:
-                text = text.replace(secret, _STRUCK)
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, _STRUCK)
         return text
 
     def value(self, value: Any) -> Any:
         """The same for JSON values, keys left alone."""
-        if not self._secrets:
+        if not self._forms:
             return value
         if isinstance(value, str):
             return self.text(value)
@@ -43,3 +46,21 @@ class Redactor:
         if isinstance(value, (list, tuple)):
             return [self.value(inner) for inner in value]
         return value
+
+
+def _tells(secret: str) -> bool:
+    return len(secret) >= _SHORTEST and (len(secret) >= _WORD or any(letter.isdigit() for letter in secret))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """The secret as it is, quoted for a URL, and inside a longer text that was encoded in base 64."""
+    yield from (secret, quote(secret), quote(secret, safe=""), quote_plus(secret))
+    raw = secret.encode("utf-8", "surrogatepass")
+    for shift in range(3):
+        # Three bytes become four letters: where the secret begins in its group decides how it looks. Letters at the
+        # edges also hold bits of their neighbours and are left out.
+        first, last = -(-shift * 8 // 6), (shift + len(raw)) * 8 // 6
+        if last - first >= _SHORTEST:
+            padded = bytes(shift) + raw
+            yield base64.b64encode(padded).decode()[first:last]
+            yield base64.urlsafe_b64encode(padded).decode()[first:last]

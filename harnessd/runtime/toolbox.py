@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from harnessd.domain.failure import Failure
@@ -20,7 +21,7 @@ PartialOutput = Callable[[ToolContext], str]
 class Toolbox:
     """The tools of the daemon, by name, and what a call of one needs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a different thing that a call needs
         self,
         tools: Mapping[str, Tool],
         *,
@@ -30,8 +31,12 @@ class Toolbox:
         jobs: JobKeeper,
         crashpoint: Crashpoint = nowhere,
         traffic: Traffic | None = None,
+        redact: Callable[[str], str] = str,
     ) -> None:
-        """`environment` gives an agent's child environment; `artefacts` is the folder of all tasks' whole outputs."""
+        """`environment` gives an agent's child environment; `artefacts` is the folder of all tasks' whole outputs.
+
+        `redact` takes the daemon's own secrets out of what tools say, before the journal or the model sees it.
+        """
         self.tools = dict(tools)
         self.jobs = jobs
         self._partial_output = partial_output
@@ -39,6 +44,7 @@ class Toolbox:
         self._artefacts = artefacts
         self._crashpoint = crashpoint
         self._traffic = traffic
+        self.redact = redact
 
     async def perform(self, task: Task, command: CallTool, caller: Caller = NOBODY) -> ToolOutcome | Failure:
         """One call, once limits and breaker let it through (R3.5, R3.15).
@@ -65,7 +71,17 @@ class Toolbox:
         self._crashpoint("J9")
         outcome = await tool.run(command.arguments, self.context(task, command))
         self._crashpoint("J12")
-        return outcome
+        return self._redacted(outcome)
+
+    def _redacted(self, outcome: ToolOutcome | Failure) -> ToolOutcome | Failure:
+        if isinstance(outcome, ToolOutcome):
+            return replace(outcome, text=self.redact(outcome.text))
+        return replace(
+            outcome,
+            message=self.redact(outcome.message),
+            output=self.redact(outcome.output),
+            advice=self.redact(outcome.advice),
+        )
 
     def context(self, task: Task, command: CallTool) -> ToolContext:
         """Where a call runs."""
@@ -85,4 +101,4 @@ class Toolbox:
 
     def partial(self, task: Task, command: CallTool) -> str:
         """What a call that was cut off had written until then."""
-        return self._partial_output(self.context(task, command))
+        return self.redact(self._partial_output(self.context(task, command)))

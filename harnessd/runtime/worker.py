@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from harnessd.domain.failure import ErrorClass, HarnessError, LeaseLost, OutcomeUnknown, StoreLost
-from harnessd.domain.ports import Store
+from harnessd.domain.ports import Refused, Store
 from harnessd.domain.record import ChangeTask, RecordEvent
 from harnessd.domain.task import StopReason, Task, Verb
-from harnessd.engine.protocol import Cancelled, Finish, StepDown
+from harnessd.engine.protocol import Cancelled, Finish, RunBrief, StepDown
 from harnessd.policy import TaskPolicies
 from harnessd.runtime import recovery, telemetry
 from harnessd.runtime.catalog import Catalog
@@ -46,9 +46,12 @@ class Pool:
         catalog: Callable[[], Catalog],
         policies_of: Callable[[Task], TaskPolicies],
         settings: PoolSettings,
-        prepare: Callable[[Task], Awaitable[None]] | None = None,
+        prepare: Callable[[Task], Awaitable[Refused | None]] | None = None,
     ) -> None:
-        """Everything is handed in; nothing starts before `run`. `prepare` is awaited before a run is restored."""
+        """Everything is handed in; nothing starts before `run`.
+
+        `prepare` is awaited before a run is restored; what it refuses is stopped with its words.
+        """
         self._store = store
         self._around = around
         self._catalog = catalog
@@ -190,20 +193,10 @@ class Pool:
             await self._internal_error(task, fault)
 
     async def _work(self, task: Task) -> None:
-        brief = self._catalog().brief(task)
-        if isinstance(brief, str):
-            await self._record(
-                task,
-                ChangeTask(
-                    verb=Verb.STOP,
-                    reason=StopReason.ERROR,
-                    sentence=brief,
-                    next_steps=(("harnessctl", "resume", task.id),),
-                ),
-            )
+        brief = await self._fit(task)
+        if isinstance(brief, Refused):
+            await self._record(task, _stopped(task, brief))
             return
-        if self._prepare is not None:
-            await self._prepare(task)
         history = await self._store.history(task.id)
         now = self._around.clock.now()
         restored = await asyncio.to_thread(recovery.restore, brief, history, self._around.toolbox.partial, now)
@@ -222,6 +215,14 @@ class Pool:
         if isinstance(last, Finish):
             self._around.crashpoint("J21")
             await self._around.toolbox.jobs.end_task(task.id)
+
+    async def _fit(self, task: Task) -> RunBrief | Refused:
+        """What the run knows from the start, or why it cannot be: the world changed since the task was submitted."""
+        brief = self._catalog().brief(task)
+        if isinstance(brief, str):
+            return Refused("gone", brief, "Put it back and resume.")
+        refused = await self._prepare(task) if self._prepare is not None else None
+        return brief if refused is None else refused
 
     async def _asked_meanwhile(self, task: Task, runner: Runner) -> None:
         """A wish that reached the row, or the pool, before this runner could hear it."""
@@ -244,6 +245,7 @@ class Pool:
     async def _internal_error(self, task: Task, fault: BaseException) -> None:
         told = "".join(traceback.format_exception(fault))
         _log.error("internal_error", task=task.id, traceback=told)
+        words = self._around.toolbox.redact(f"{type(fault).__name__}: {fault}")
         sentence = f"harnessd itself failed ({type(fault).__name__}); the operator was told. The history is kept."
         change = ChangeTask(
             verb=Verb.STOP,
@@ -253,9 +255,7 @@ class Pool:
             next_steps=(("harnessctl", "logs", task.id), ("harnessctl", "retry", task.id)),
         )
         with contextlib.suppress(LeaseLost):
-            await self._record(
-                task, RecordEvent("internal_error", {"fault": f"{type(fault).__name__}: {fault}"}), change
-            )
+            await self._record(task, RecordEvent("internal_error", {"fault": words}), change)
         await self._around.toolbox.jobs.end_task(task.id)
 
     async def _record(self, task: Task, *records: Any) -> None:
@@ -277,3 +277,10 @@ class Pool:
                 if (serving := self._serving.get(task)) is not None:
                     _log.warning("lease_lost", task=task, sentence="the lease ran out or was taken; the run is cut")
                     serving.cancel()
+
+
+def _stopped(task: Task, why: Refused) -> ChangeTask:
+    steps = (("harnessctl", "resume", task.id),)
+    return ChangeTask(
+        verb=Verb.STOP, reason=StopReason.ERROR, sentence=f"{why.message} {why.hint}".strip(), next_steps=steps
+    )

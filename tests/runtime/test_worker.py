@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harnessd.domain.ports import Refused
 from harnessd.domain.task import Task, TaskDraft, TaskState
 from harnessd.engine.protocol import ModelFacts
 from harnessd.runtime.catalog import AgentFacts, Catalog
@@ -41,9 +42,10 @@ class Gate:
         self.reached = asyncio.Event()
         self.open = asyncio.Event()
 
-    async def __call__(self, _: Task) -> None:
+    async def __call__(self, _: Task) -> Refused | None:
         self.reached.set()
         await self.open.wait()
+        return None
 
 
 def pool_of(store: SqlStore, tmp_path: Path, gate: Gate) -> Pool:
