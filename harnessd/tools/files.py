@@ -69,12 +69,10 @@ async def in_workspace(
 
 def _unreachable(tool: str, error: OSError) -> Failure:
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        reason, advice = "it is not there any more", "Nothing can be done with files: stop and say so."
-    else:
-        reason, advice = (
-            os.strerror(error.errno or errno.EIO).lower(),
-            "This is the machine's trouble: try again later.",
-        )
+        advice = "Nothing can be done with files until a person puts it back: stop and say so."
+        return failed(tool, ErrorClass.EXECUTION_FAILED, "the workspace's folder is not there any more", advice)
+    reason = os.strerror(error.errno or errno.EIO).lower()
+    advice = "This is the machine's trouble: try again later."
     return failed(tool, ErrorClass.UNAVAILABLE, f"the workspace cannot be opened: {reason}", advice)
 
 

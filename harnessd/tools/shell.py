@@ -8,6 +8,7 @@ import errno
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harnessd.domain.effect import EffectClass
@@ -84,7 +85,7 @@ async def carry_out(
     try:
         running = spawn(argv, context.workspace, context.environment, jobs.output_file(context))
     except (OSError, ValueError) as error:
-        return _not_started(tool, error)
+        return await asyncio.to_thread(_not_started, tool, error, context.workspace)
     call = Call(tool, shown, context, running, timeout_s, kills)
     with jobs.attend(context, running):
         try:
@@ -104,7 +105,7 @@ async def _see_through(call: Call, jobs: Jobs) -> ToolOutcome | Failure:
         await running.kill()
         error = errno.ETIMEDOUT
     if error:
-        return _not_started(call.tool, OSError(error, os.strerror(error)))
+        return _not_started(call.tool, OSError(error, os.strerror(error)), call.context.workspace)
     try:
         async with asyncio.timeout(call.timeout_s):
             ended = await asyncio.shield(running.ended)
@@ -220,7 +221,10 @@ def _cause(call: Call, ended: Ended) -> str:
     return ": killed by SIGKILL, which usually is the memory limit"
 
 
-def _not_started(tool: str, error: OSError | ValueError) -> Failure:
+def _not_started(tool: str, error: OSError | ValueError, workspace: str) -> Failure:
+    if not Path(workspace).is_dir():
+        advice = "Nothing can be run here until a person puts it back: stop and say so."
+        return failed(tool, ErrorClass.EXECUTION_FAILED, "the workspace's folder is not there any more", advice)
     if isinstance(error, ValueError):
         return failed(
             tool, ErrorClass.INVALID_ARGUMENTS, "command: holds a NUL character", "Leave it out; use printf '\\0'."

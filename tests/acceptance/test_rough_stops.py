@@ -25,6 +25,12 @@ SCRIPTS = {
             {"say": "I wait.", "call": {"tool": "bash", "args": {"command": "echo begun; sleep 317"}}},
         ]
     },
+    "tidy": {
+        "turns": [
+            {"when": {"shown_matches": "not there any more"}, "say": "Somebody took my folder."},
+            {"say": "I tidy.", "call": {"tool": "bash", "args": {"command": 'rm -rf -- "$PWD"'}}},
+        ]
+    },
     "quick": {"turns": [{"say": "Hello."}]},
 }
 
@@ -108,3 +114,33 @@ def ended_with_a_sentence(daemon: Running) -> None:
     assert "was deleted or replaced while the daemon ran" in daemon.log
     assert "harnessd restore FILE" in daemon.log
     assert "Traceback" not in daemon.log
+
+
+def test_a_workspace_that_vanished_under_a_tool_is_told_to_the_model(daemon: Running) -> None:
+    # R2.1
+    client = daemon.start()
+    task = daemon.submit(client, prompt="Tidy.", agent="tidy", workspace=str(daemon.workspace("a")))
+    row = daemon.until_ended(client, task)
+    assert row["sentence"] == "Somebody took my folder."
+    assert row["tool_calls"] == 2, "what cannot help is not tried again"
+
+
+@pytest.mark.parametrize("what", ["removed", "a link to elsewhere", "a file"])
+def test_a_workspace_is_looked_at_again_before_work_goes_on(daemon: Running, what: str) -> None:
+    client = daemon.start()
+    task = asleep(daemon, client)
+    daemon.kill()
+    space = daemon.workspace("a")
+    space.rename(daemon.folder / "elsewhere")
+    if what == "a link to elsewhere":
+        space.symlink_to(daemon.folder / "elsewhere")
+    elif what == "a file":
+        space.write_text("")
+    client = daemon.start()
+    row = daemon.until_ended(client, task)
+    assert (row["state"], row["reason"]) == ("stopped", "error")
+    assert str(space) in row["sentence"]
+    space.unlink(missing_ok=True)
+    (daemon.folder / "elsewhere").rename(space)
+    assert daemon.ctl("resume", task).returncode == 0
+    assert daemon.until_ended(client, task)["state"] == "completed"

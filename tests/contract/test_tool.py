@@ -231,5 +231,5 @@ async def test_a_workspace_that_is_gone_is_a_failure(house: House, name: str) ->
         assert isinstance(outcome, ToolOutcome)  # they need none
     else:
         assert isinstance(outcome, Failure)
-        assert outcome.hint is ErrorClass.UNAVAILABLE
+        assert outcome.hint is ErrorClass.EXECUTION_FAILED
         assert str(house.folder) not in outcome.message + outcome.advice

@@ -298,7 +298,7 @@ async def test_what_cannot_be_started_is_a_failure_in_words(bench: Bench) -> Non
     assert (nul.hint, "NUL" in nul.message) == (ErrorClass.INVALID_ARGUMENTS, True)
     shutil.rmtree(bench.workspace)
     gone = await bench.failed("bash", command="echo")
-    assert gone.hint is ErrorClass.UNAVAILABLE
+    assert gone.hint is ErrorClass.EXECUTION_FAILED, "another try will not bring it back"
     assert not gone.effect_begun
     assert str(bench.workspace) not in gone.message
 
