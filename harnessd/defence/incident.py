@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harnessd.domain.decision import RuleRef
@@ -16,6 +16,9 @@ from harnessd.policy import retry as retry_policy
 
 # The gateway's word for a call that it did not make: an open breaker lets nothing through.
 BREAKER_OPEN = "breaker_open"
+# The same where the day's money of an agent or label is used up (kind limits).
+DAY_LIMIT_REACHED = "day_limit_reached"
+NOT_MADE = frozenset({BREAKER_OPEN, DAY_LIMIT_REACHED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,8 @@ def incident_of(
     # Rules may find an answer complete ("ok"); one that reaches us as a failure all the same is the service's fault.
     error_class = classified.error_class or ErrorClass.SERVER_ERROR
     settings = retry_policy.for_class(policies.retry, failure.source, error_class)
+    if failure.code == DAY_LIMIT_REACHED and isinstance(failure.body, Mapping):
+        settings = _of_the_limit(settings, failure.body, episode.parked_s + (failure.retry_after_s or 0.0))
     return Incident(
         task=episode.task,
         failure=failure,
@@ -183,6 +188,17 @@ def incident_of(
         following=_following(policies.fallback, episode.links, error_class),
         escalated=_escalated(policies.escalation, failure, error_class, episode),
         taken=episode.taken,
+    )
+
+
+def _of_the_limit(
+    settings: retry_policy.ClassSettings, body: Mapping[str, Any], park_s: float
+) -> retry_policy.ClassSettings:
+    """The ladder of the limit itself; its park lasts until the day is over, however long `park.max` is."""
+    stated = body.get("rule", {})
+    rule = RuleRef(**{**stated, "line": int(stated["line"])}) if stated else settings.rule
+    return replace(
+        settings, do=tuple(body.get("do") or settings.do), rule=rule, park_max_s=max(park_s, settings.park_max_s)
     )
 
 

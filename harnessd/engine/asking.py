@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 from harnessd.defence import face
 from harnessd.defence.endings import next_steps
-from harnessd.defence.incident import BREAKER_OPEN, Episode, Incident, Tallies, incident_of
+from harnessd.defence.incident import DAY_LIMIT_REACHED, NOT_MADE, Episode, Incident, Tallies, incident_of
 from harnessd.domain.decision import Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
 from harnessd.domain.effect import Effect, EffectClass, EffectState
 from harnessd.domain.failure import ErrorClass, Failure
@@ -166,8 +166,9 @@ def failed(s: Situation, event: ModelFailed) -> bool:
         case Park(for_s):
             until = s.at + for_s
             s.count(episode_parked_s=s.counters.episode_parked_s + for_s)
-            links.begin_outage(s, it, until)
-            ending.park(s, until, links.parked_words(s, it, until))
+            if failure.code != DAY_LIMIT_REACHED:  # nothing is out of order
+                links.begin_outage(s, it, until)
+            ending.park(s, until, links.parked_words(s, it, until), failure.dependency)
         case NeedsHuman(question):
             ask_person(s, question)
         case Stop(reason):
@@ -182,7 +183,7 @@ def failed(s: Situation, event: ModelFailed) -> bool:
 
 def _incident(s: Situation, event: ModelFailed, alias: str) -> Incident:
     """Count the attempt, and gather what the lines look at. A call that an open breaker let not through spends none."""
-    failure, made = event.failure, event.failure.code != BREAKER_OPEN
+    failure, made = event.failure, event.failure.code not in NOT_MADE
     here = s.counters.tries_of.get(alias, 0) + made
     s.count(tries=s.counters.tries + made, tries_of={**s.counters.tries_of, alias: here})
     before = s.counters.streak

@@ -66,9 +66,9 @@ def step_down(s: Situation) -> None:
     _hand_back(s, "paused" if paused else "drained")
 
 
-def park(s: Situation, until: float, why: str) -> None:
-    """Give the worker back until a time."""
-    s.records.append(ChangeTask(verb=Verb.PARK, until=until, why=why))
+def park(s: Situation, until: float, why: str, dependency: str | None = None) -> None:
+    """Give the worker back until a time, or until a dependency is well again."""
+    s.records.append(ChangeTask(verb=Verb.PARK, until=until, why=why, dependency=dependency))
     _hand_back(s, "parked")
 
 
