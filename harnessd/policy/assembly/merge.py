@@ -112,10 +112,19 @@ def merge_entries(base: ListNode, own: ListNode) -> ListNode:
     for entry in own:
         name = _name(entry)
         if name is not None and name in inherited and isinstance(entry, MapNode):
-            rest[inherited[name]] = merge_maps(base[inherited[name]], entry)
+            rest[inherited[name]] = _changed(base[inherited[name]], entry)
         else:
             first.append(entry)
     return ListNode(own.place, [*first, *rest])
+
+
+def _changed(base: MapNode, own: MapNode) -> MapNode:
+    """An entry changed key by key; a condition is one value, and half of another one's would mean a third thing."""
+    merged = merge_maps(base, own)
+    for key in ("when", "unless"):
+        if key in own:
+            merged.put(key, own[key], own.keys_at[key])
+    return merged
 
 
 def _name(entry: object) -> str | None:

@@ -107,7 +107,7 @@ def test_broken_policies_are_no_ground_for_tests(tests: Place, ctl: Ctl) -> None
     assert done.code == 1
     assert done.out.startswith('policies/retry.yaml:2:1: unknown key "modle": did you mean "model"?\n')
     assert done.out.endswith("1 problem in 1 file; no test was run.\n")
-    assert ET.parse("out.xml").getroot().get("errors") == "1"  # noqa: S314 - our own file
+    assert ET.parse("out.xml").getroot().get("errors") == "1"
     assert json.loads(ctl("test", "policies", "--json").out)["ok"] is False
 
 
@@ -134,8 +134,8 @@ def test_without_any_folder_the_built_in_policies_are_tested(place: Place, ctl: 
 
 
 def test_the_agents_own_policies_count_where_harness_yaml_is_known(tests: Place, ctl: Ctl) -> None:
-    text = "tests: [{name: a, agent: crawler, given: [{used: {tool_calls: 90}}], expect: [{do: none, policy: budget/long}]}]\n"
-    write(tests, "good.yaml", text)
+    step = "given: [{used: {tool_calls: 90}}], expect: [{do: none, policy: budget/long}]"
+    write(tests, "good.yaml", f"tests: [{{name: a, agent: crawler, {step}}}]\n")
     assert ctl("test", "policies").code == 0
     assert ctl("test", "policies", "--config", "harness.yaml").code == 0
     (tests.folder / "harness.yaml").rename(tests.folder / "other.yaml")
@@ -172,7 +172,7 @@ def test_json(tests: Place, ctl: Ctl) -> None:
     assert step["differences"][0] == {"key": "do", "expected": "retry", "got": "park"}
     assert (step["got"]["class"], step["got"]["waited_s"]) == ("rate_limited", 3600.0)
     assert step["rules"][1]["rule"] == "throttled"
-    assert step["passed_over"] == ["retry: the service asks for 3600 s, more than server_wait_max 600 s"]
+    assert step["passed_over"][0] == "retry: the service asks for 3600 s, more than server_wait_max 600 s"
 
 
 def test_junit(tests: Place, ctl: Ctl) -> None:
@@ -180,7 +180,7 @@ def test_junit(tests: Place, ctl: Ctl) -> None:
     write(tests, "typo.yaml", "tests: 3\n")
     done = ctl("test", "policies", "--junit", "policy.xml")
     assert done.code == 1
-    root = ET.parse("policy.xml").getroot()  # noqa: S314 - our own file
+    root = ET.parse("policy.xml").getroot()
     assert (root.tag, root.get("tests"), root.get("failures"), root.get("errors")) == ("testsuites", "4", "1", "1")
     suites = {suite.get("name"): suite for suite in root}
     (case,) = suites["policies/tests/bad.yaml"]
@@ -199,8 +199,8 @@ def test_hostile_words_neither_drive_a_terminal_nor_break_the_xml(tests: Place, 
     (tests.policies / "tests" / os.fsdecode(b"\xff<&\x1b[2J.yaml")).write_text(BAD)
     done = ctl("test", "policies", "--junit", "policy.xml")
     assert done.code == 1
-    assert not drives_a_terminal(done.out)
-    ET.parse("policy.xml")  # noqa: S314 - our own file
+    assert not any(drives_a_terminal(letter) for letter in done.out if letter != "\n")
+    ET.parse("policy.xml")
 
 
 def test_the_environment_says_nothing(tests: Place, tmp_path: Path) -> None:
