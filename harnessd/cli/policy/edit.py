@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -15,7 +16,6 @@ from harnessd.cli.client import DONE, FAILED, REFUSED, UNREACHABLE, USAGE, Clien
 from harnessd.cli.options import connect, connection
 from harnessd.cli.policy import comparison
 from harnessd.cli.policy.draft import Draft, begin, target_of
-from harnessd.cli.policy.revisions import follow
 from harnessd.cli.policy.sources import (
     OnDisk,
     Source,
@@ -27,8 +27,11 @@ from harnessd.cli.policy.sources import (
     problems_in,
     tell_problems,
 )
-from harnessd.cli.policy.standing import felt, felt_lines
+from harnessd.cli.policy.standing import felt, felt_lines, held_sentence
 from harnessd.policy import PolicySet
+
+_WAIT_S = 5.0  # a save is in force within a few hundred milliseconds; a folder that nobody watches never is
+_LOOK_S = 0.05
 
 
 @click.command()
@@ -152,4 +155,27 @@ def _save(draft: Draft, client: Client | None, new: PolicySet | None) -> int:
     if client is None:
         render.note("No daemon answers: the file counts from its next start.")
         return DONE
-    return follow(client, new)
+    return _follow(client, new)
+
+
+def _follow(client: Client, new: PolicySet | None) -> int:
+    """Wait until the daemon has judged the set, and say what became of it. None: a set that is not valid yet."""
+    if new is None:
+        render.note("The daemon stays with the last good set until the other files are mended.")
+        return DONE
+    until = time.monotonic() + _WAIT_S
+    while time.monotonic() < until:
+        facts = client.get("/v1/policies")
+        held = facts.get("held") or {}
+        if facts.get("hash") == new.hash:
+            render.out(f"r{facts['revision']} is in force.")
+            return DONE
+        if held.get("hash") == new.hash:
+            number = held.get("revision")
+            why = held_sentence(client, int(number)) if number else None
+            hint = "Apply it: harnessctl policy reload" + (" --yes" if number else "")
+            render.note(why or f"It waits: {held['why']}.\n{hint}")
+            return REFUSED
+        time.sleep(_LOOK_S)
+    render.note("The daemon has not taken it yet. If it does not watch its files: harnessctl policy reload")
+    return DONE

@@ -1,25 +1,20 @@
-"""Revisions: read the files now, look at what was, go back to it."""
+"""Revisions: read the files now, look at what was, go back to it. Light: nothing here reads a policy."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from harnessd.cli import render
-from harnessd.cli.client import DONE, FAILED, REFUSED, Client, Problem
+from harnessd.cli.client import FAILED, REFUSED, Client
 from harnessd.cli.options import connect, connection, json_option
-from harnessd.cli.policy.sources import counted, in_force, state_word, stored
-from harnessd.cli.policy.standing import felt
-from harnessd.policy import PolicySet
 
 _note_option = click.option(
     "--note", default="", metavar="TEXT", help="Kept with the revision: the reason, the ticket."
 )
-WAIT_S = 5.0  # a save is in force within a few hundred milliseconds; a folder that nobody watches never is
-_LOOK_S = 0.05
+_STATES = {"in_force": "in force", "held": "HELD"}
 EXIT_OF: Mapping[str, int] = {"refused": FAILED, "held": REFUSED, "kept_out": REFUSED}
 
 
@@ -40,63 +35,27 @@ def reload_(ctx: click.Context, yes: bool, expect: str, note: str, as_json: bool
     if as_json:
         render.out_json(done)
     else:
-        _tell_reload(client, done, expect)
+        _tell_reload(client, done)
     return EXIT_OF.get(str(done.get("result")), 0)
 
 
-def _tell_reload(client: Client, done: Mapping[str, Any], expect: str) -> None:
+def _tell_reload(client: Client, done: Mapping[str, Any]) -> None:
     problems = [str(problem) for problem in done.get("problems") or []]
     word = done.get("result")
     if word == "refused":
         render.out_lines(render.one_line(problem) for problem in problems)
         kept = client.get("/v1/policies").get("revision")
-        what = counted(len(problems), "problem")
+        what = f"{len(problems)} problem{'s' if len(problems) != 1 else ''}"
         render.note(f"r{done['revision']} was refused: {what}; r{kept} stays in force. Mend the files and save.")
-    elif word == "held" and not expect and done.get("stops"):
+    elif word == "held" and done.get("stops"):
+        # What it takes to judge policies is loaded only here: at the time of an incident the rest shall be quick.
+        from harnessd.cli.policy.standing import held_sentence
+
         render.note(held_sentence(client, int(done["revision"])) or str(done["sentence"]))
     elif word in ("held", "kept_out"):
         render.note(str(done["sentence"]))
     else:
         render.out(render.one_line(done["sentence"]))
-
-
-def held_sentence(client: Client, number: int) -> str | None:
-    """Why the guard holds a set, with the value that does it and its line."""
-    try:
-        found = felt(client, in_force(client).whole, stored(client, number).whole)
-    except Problem:
-        return None
-    if not found.stops:
-        return None
-    stop = found.stops[0]
-    change = f"{stop.budget} {render.amount(stop.budget, stop.limit)}, {stop.place}"
-    return (
-        f"r{number} is held: it would stop {len(found.stops)} of {found.running} running tasks at their next check "
-        f"({change}).\nMend it, or apply it: harnessctl policy reload --yes"
-    )
-
-
-def follow(client: Client, new: PolicySet | None) -> int:
-    """Wait until the daemon has judged the set, and say what became of it. None: a set that is not valid yet."""
-    if new is None:
-        render.note("The daemon stays with the last good set until the other files are mended.")
-        return DONE
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
-        facts = client.get("/v1/policies")
-        held = facts.get("held") or {}
-        if facts.get("hash") == new.hash:
-            render.out(f"r{facts['revision']} is in force.")
-            return DONE
-        if held.get("hash") == new.hash:
-            number = held.get("revision")
-            why = held_sentence(client, int(number)) if number else None
-            hint = "Apply it: harnessctl policy reload" + (" --yes" if number else "")
-            render.note(why or f"It waits: {held['why']}.\n{hint}")
-            return REFUSED
-        time.sleep(_LOOK_S)
-    render.note("The daemon has not taken it yet. If it does not watch its files: harnessctl policy reload")
-    return DONE
 
 
 @click.command()
@@ -113,7 +72,7 @@ def history(ctx: click.Context, as_json: bool) -> int:
         [
             f"r{row['number']}",
             render.clock_time(row["at"]),
-            state_word(row["state"]),
+            _STATES.get(row["state"], row["state"]),
             ", ".join(word for word in (row["source"], row["by"]) if word),
             f'"{row["note"]}"  {row["what"]}' if row["note"] else row["what"],
         ]

@@ -129,13 +129,8 @@ def stored(client: Client, number: int) -> Source:
         message = f"{title} was made by harnessd {row.get('program', '?')} and does not fit this harnessctl."
         raise Problem(FAILED, message, "Use the harnessctl of that version.")
     texts = Texts(content.get("files", {}), content.get("builtin", {}))
-    about = f"{state_word(str(row.get('state')))}, from {render.clock_time(row.get('at'))}"
+    about = f"{str(row.get('state')).replace('_', ' ')}, from {render.clock_time(row.get('at'))}"
     return Source(title, about, policies.at(number), (), texts)
-
-
-def state_word(state: str) -> str:
-    """A revision's state for people."""
-    return {"in_force": "in force", "held": "HELD", "left": "left"}.get(state, state)
 
 
 # --- from disk --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 from harnessd.cli import render
 from harnessd.cli.client import Client, Problem
-from harnessd.cli.policy.sources import stored
+from harnessd.cli.policy.sources import in_force, stored
 from harnessd.policy import PolicySet, TaskFacts, TaskPolicies
 from harnessd.policy import budget as budget_policy
 
@@ -105,6 +105,22 @@ def _judge(row: Mapping[str, Any], before: TaskPolicies, after: TaskPolicies, fo
         old_name = before.chosen[kind][0]
         if old_name != name:
             found.moved.setdefault(f"{kind}/{old_name} -> {kind}/{name}", []).append(task)
+
+
+def held_sentence(client: Client, number: int) -> str | None:
+    """Why the guard holds a set, with the value that does it and its line."""
+    try:
+        found = felt(client, in_force(client).whole, stored(client, number).whole)
+    except Problem:
+        return None
+    if not found.stops:
+        return None
+    stop = found.stops[0]
+    change = f"{stop.budget} {render.amount(stop.budget, stop.limit)}, {stop.place}"
+    return (
+        f"r{number} is held: it would stop {len(found.stops)} of {found.running} running tasks at their next check "
+        f"({change}).\nMend it, or apply it: harnessctl policy reload --yes"
+    )
 
 
 def felt_lines(found: Felt) -> Iterator[str]:

@@ -12,8 +12,7 @@ from tests.cli.test_render import HOSTILE, drives_a_terminal
 
 # cli-samples C8: what stands in the files, and where each problem is.
 BROKEN = {
-    "chains.yaml": "kind: fallback\nchains: {model/primary: [model/secnd]}\n",
-    "fallback.yaml": "kind: fallback\nname: other\non: {refused: [model/second]}\n",
+    "fallback.yaml": "kind: fallback\nchains: {model/primary: [model/secnd]}\non: {refused: [model/second]}\n",
     "limits.yaml": 'kind: limits\nrules:\n  - {for: "*", concurrency: 4}\n',
     "notes.yml": "kind: budget\n",
     "retry.yaml": "kind: retry\nmodel:\n  base: 1s\n  retrys: 3\n  deadline: 300\n",
@@ -22,7 +21,7 @@ BROKEN = {
     "  - {for: tool/bash, when: {comand: rm}, do: ask}\n",
 }
 PLACES = (
-    "policies/chains.yaml:2:26: ",
+    "policies/fallback.yaml:2:26: ",
     "policies/fallback.yaml:3:1: ",
     "policies/limits.yaml:3:11: ",
     "policies/notes.yml:1:1: ",
@@ -48,7 +47,7 @@ def test_all_problems_of_all_files_at_once(place: Place, ctl: Ctl) -> None:
     assert 'did you mean "retries"?' in done.out
     assert 'did you mean "command"?' in done.out
     assert "name it notes.yaml" in done.out
-    assert lines[-1] == "11 problems in 6 files; nothing was changed."
+    assert lines[-1] == "11 problems in 5 files; nothing was changed."
     # where to read on
     assert done.err.startswith("harnessctl policy explain ")
     assert "fallback.chains" in done.err
