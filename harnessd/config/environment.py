@@ -17,7 +17,8 @@ from harnessd.policy.language.shape import model_at
 from harnessd.policy.language.source import MapNode, Place, Problem, Scalar, find
 from harnessd.policy.values import SecretRef
 
-PREFIX = "HARNESSD_"
+PREFIX = str(Settings.model_config["env_prefix"])
+NESTED = str(Settings.model_config["env_nested_delimiter"])
 NO_KEY_PATHS = frozenset({"HARNESSD_CONFIG", "HARNESSD_SOCKET", "HARNESSD_URL", "HARNESSD_CRASH"})
 
 
@@ -40,7 +41,7 @@ def with_environment(tree: MapNode, environ: Mapping[str, str]) -> tuple[MapNode
 def _path(tree: MapNode, name: str) -> tuple[str, ...] | None:
     """The key path that a variable means, or None."""
     path: list[str] = []
-    for step in name.removeprefix(PREFIX).lower().split("__"):
+    for step in name.removeprefix(PREFIX).lower().split(NESTED):
         owner = model_at(Settings, tuple(path))
         if owner is not None:
             known = {field.alias or key for key, field in owner.model_fields.items()}
@@ -93,13 +94,13 @@ def _key_paths(model: type[BaseModel], tree: Any, prefix: str) -> Iterator[str]:
         below = find(tree, (name,))
         inner = model_at(model, (name,))
         if inner is not None:
-            yield from _key_paths(inner, below, variable + "__")
+            yield from _key_paths(inner, below, variable + NESTED)
             continue
         item = model_at(model, (name, "*"))
         for declared in below if item is not None and isinstance(below, MapNode) else ():
-            yield f"{variable}__{declared.upper()}"
+            yield f"{variable}{NESTED}{declared.upper()}"
             if item is not None:
-                yield from _key_paths(item, find(below, (declared,)), f"{variable}__{declared.upper()}__")
+                yield from _key_paths(item, find(below, (declared,)), f"{variable}{NESTED}{declared.upper()}{NESTED}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
 from harnessd.policy.language.figures import Count, Duration, Ratio, Size, Usd
 from harnessd.policy.language.freeform import Json
-from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
 from harnessd.policy.language.shape import Shape, read_shape
 from harnessd.policy.language.source import Collected, MapNode, Misread, Scalar, misread, quoted
 from harnessd.policy.values import Flag, ListOf, Reader, Secret, SecretRef, Text, Word
@@ -252,8 +254,30 @@ class FeatureSettings(Shape):
     add: _Text = Field("", description="Instructions that are added.")
 
 
-class Settings(Shape):
-    """harness.yaml."""
+class _TreeSource(PydanticBaseSettingsSource):
+    """A tree that was read with its places, as a source of settings."""
+
+    def __init__(self, settings_cls: type[BaseSettings], nodes: dict[str, Any]) -> None:
+        super().__init__(settings_cls)
+        self._nodes = nodes
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self._nodes.get(field.alias or field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self._nodes)
+
+
+class Settings(BaseSettings, Shape):
+    """harness.yaml.
+
+    What the environment says is laid into the tree before it is read (config/environment.py), so that its problems are
+    told together with all others; pydantic-settings' own sources, which stop at the first one, are left out.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="HARNESSD_", env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=False
+    )
 
     reserved: ClassVar[tuple[str, ...]] = ("mcp",)
     store: Store = Field(Store(), description="Where all state lives.")
@@ -270,6 +294,19 @@ class Settings(Shape):
     chaos: Annotated[bool, Flag()] = Field(False, description="Whether the kind chaos may inject faults.")
     tools: dict[str, ToolSettings] = Field({}, description="Command tools.")
     features: dict[str, FeatureSettings] = Field({}, description="Features of agents.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The tree alone, its nodes as they are: a copy would forget where each value stands."""
+        del env_settings, dotenv_settings, file_secret_settings
+        return (_TreeSource(settings_cls, cast("InitSettingsSource", init_settings).init_kwargs),)
 
     @property
     def known(self) -> Known:
