@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from harnessd.domain.failure import Failure
 from harnessd.domain.messages import ModelReply
 from harnessd.domain.ports import CallClocks, Progress
+from harnessd.domain.token_estimate import estimate_tokens
 from harnessd.net import Redactor, secrets_of_url
 from harnessd.providers.answer import Reader
 from harnessd.providers.endpoint import Endpoint
 from harnessd.providers.evidence import Witness
 from harnessd.providers.exchange import Exchange
+from harnessd.providers.wire import load
+
+_SIZE_MATTERS = frozenset({200, 400, 413, 422, 500})
 
 
 async def attempt(
@@ -30,7 +35,15 @@ async def attempt(
         return witness.keyless(trouble)
     sent = {"content-type": "application/json", "accept": "text/event-stream"} | dict(headers(key))
     exchange = Exchange(endpoint.clients, url, sent, body, reader, progress, witness)
-    return await exchange.perform(clocks)
+    result = await exchange.perform(clocks)
+    return _sized(result, body, endpoint.window) if isinstance(result, Failure) else result
+
+
+def _sized(failure: Failure, body: bytes, window: int) -> Failure:
+    """With the size of the request, roughly, where the service did not tell it and a request could be too large."""
+    if failure.window_used is not None or not window or failure.status not in _SIZE_MATTERS or failure.transport:
+        return failure
+    return replace(failure, window_used=estimate_tokens(load(body.decode())) / window)
 
 
 def _read_key(endpoint: Endpoint) -> tuple[str, str]:

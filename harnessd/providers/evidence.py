@@ -291,7 +291,7 @@ class Witness:
             headers=shown,
             protocol=self.protocol,
             ended=ended,
-            window_used=_stated_window(body),
+            window_used=_stated_window(body) or _figures_in(safe),
             retry_after_s=retry_after_s(shown, [body, said.inner], safe, self.now(), limited=limited),
             request_id=request_id(headers) or said.request_id,
         )
@@ -318,3 +318,21 @@ def _stated_window(body: Any) -> float | None:
     error = part(body, "error")
     prompt, window = count(part(error, "n_prompt_tokens")), count(part(error, "n_ctx"))
     return prompt / window if prompt and window else None
+
+
+_FIGURE = re.compile(r"(?<![\w.-])[0-9][0-9,_]{3,12}(?![\w.]*[a-z])", re.IGNORECASE)
+_OF_TOKENS = re.compile(r"\btokens?\b|\bcontext\b", re.IGNORECASE)
+_OF_OUTPUT = re.compile(r"\bmax_tokens\b|\b(output|completion)[ _]tokens?\b", re.IGNORECASE)
+
+
+def _figures_in(message: str) -> float | None:
+    """Size / window by the figures of a sentence such as "208310 tokens > 200000 maximum": the service has counted.
+
+    The largest figure is the size and the next one the window, wherever they stand. Figures of the answer's own
+    length say nothing of the window.
+    """
+    if not _OF_TOKENS.search(message) or ("context" not in message.lower() and _OF_OUTPUT.search(message)):
+        return None
+    figures = {int(re.sub("[,_]", "", figure)) for figure in _FIGURE.findall(message)}
+    counted = sorted(figure for figure in figures if 1000 <= figure < 10**9)
+    return counted[-1] / counted[-2] if len(counted) > 1 else None

@@ -146,7 +146,7 @@ class OpenAIResponsesReader:
         output = part(response, "output")
         # Some servers leave the list out of the last event, or leave it empty.
         if isinstance(output, list) and len(output) >= len(self._items):
-            self._items = {index: dict(item) for index, item in enumerate(output) if isinstance(item, dict)}
+            self._items = {index: _typed(item) for index, item in enumerate(output)}
             self._closed = set(self._items)
         self.whole = self.settled = True
 
@@ -164,13 +164,11 @@ class OpenAIResponsesReader:
         return last + 1
 
     def _item(self, data: Mapping[str, Any], *, closed: bool) -> str | None:
-        item = data.get("item")
-        if not isinstance(item, dict) or not words(item.get("type")):
-            raise ValueError("an item of the answer does not say what it is")
+        item = _typed(data.get("item"))
         id_ = words(item.get("id"))
         index = self._place(data if data.get("output_index") is not None else {"item_id": id_}, words(item["type"]))
         fresh = index not in self._items
-        self._items[index] = dict(item)
+        self._items[index] = item
         if id_:
             self._places[id_] = index
         if closed:
@@ -214,8 +212,6 @@ class OpenAIResponsesReader:
                 return _text(item, refusals)
             case "function_call":
                 return self._call(number, item, taken)
-            case "":
-                raise ValueError("an item of the answer does not say what it is")
             case _:
                 return OpaqueBlock(PROTOCOL, item)
 
@@ -232,6 +228,13 @@ class OpenAIResponsesReader:
         if words(item.get("status")) in _UNFINISHED:
             item["status"] = "completed"
         return ToolUseBlock(id_, item["name"], arguments, raw if arguments is None else None)
+
+
+def _typed(item: Any) -> dict[str, Any]:
+    """An item of our own to fill, if it is one: an object that says what it is. Raises ValueError."""
+    if not isinstance(item, dict) or not words(item.get("type")):
+        raise ValueError("an item of the answer does not say what it is")
+    return dict(item)
 
 
 def _told(data: Mapping[str, Any]) -> Any:

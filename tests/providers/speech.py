@@ -1,4 +1,4 @@
-"""Scripted answers of both protocols, and a call through a real connection."""
+"""Scripted answers of all protocols, and a call through a real connection."""
 
 from __future__ import annotations
 
@@ -170,14 +170,68 @@ def o_texts(texts: Sequence[str], finish: str | None = "stop") -> list[dict[str,
     return [*chunks, o_chunk(finish=finish), o_usage(20, 5), "[DONE]"]
 
 
-# --- both ------------------------------------------------------------------------------------------
+# --- Responses ------------------------------------------------------------------------------------
+
+
+def r_item(index: int, opening: dict[str, Any], *inner: dict[str, Any], **last: Any) -> list[dict[str, Any]]:
+    """An output item: as it opens, the events between, as it ends."""
+    place = {"output_index": index, "item_id": opening.get("id", "")}
+    return [
+        {"type": "response.output_item.added", "output_index": index, "item": opening},
+        *(event | place for event in inner),
+        {"type": "response.output_item.done", "output_index": index, "item": opening | last},
+    ]
+
+
+def r_text(index: int, *pieces: str) -> list[dict[str, Any]]:
+    opening = {"type": "message", "id": f"msg_{index}", "role": "assistant", "status": "in_progress", "content": []}
+    deltas = [{"type": "response.output_text.delta", "content_index": 0, "delta": piece} for piece in pieces]
+    content = [{"type": "output_text", "text": "".join(pieces), "annotations": []}]
+    return r_item(index, opening, *deltas, status="completed", content=content)
+
+
+def r_call(index: int, id_: str, name: str, *pieces: str) -> list[dict[str, Any]]:
+    opening = {"type": "function_call", "id": f"fc_{index}", "call_id": id_, "name": name, "arguments": ""}
+    deltas = [{"type": "response.function_call_arguments.delta", "delta": piece} for piece in pieces]
+    return r_item(index, opening, *deltas, status="completed", arguments="".join(pieces))
+
+
+def r_thought(index: int, text: str, sealed: str = "c2VhbGVk") -> list[dict[str, Any]]:
+    opening = {"type": "reasoning", "id": f"rs_{index}", "summary": []}
+    delta = {"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": text}
+    return r_item(index, opening, delta, summary=[{"type": "summary_text", "text": text}], encrypted_content=sealed)
+
+
+def r_start() -> dict[str, Any]:
+    return {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "model": "served-1"}}
+
+
+def r_end(*items: list[dict[str, Any]], status: str = "completed", **facts: Any) -> dict[str, Any]:
+    """The last event, with the items in their last form."""
+    usage = {"input_tokens": 20, "output_tokens": 5, "total_tokens": 25}
+    output = [events[-1]["item"] for events in items]
+    response = {"id": "resp_1", "model": "served-1", "status": status, "output": output, "usage": usage} | facts
+    return {"type": f"response.{status}", "response": response}
+
+
+def r_answer(*items: list[dict[str, Any]], status: str = "completed", **facts: Any) -> list[dict[str, Any]]:
+    return [r_start(), *(event for events in items for event in events), r_end(*items, status=status, **facts)]
+
+
+# --- all ------------------------------------------------------------------------------------------
 
 BEGUN = {
     "anthropic": sse(a_start(), *a_text(0, "The answer ", "begins")[:-1]),
     "openai-chat": sse(o_chunk({"role": "assistant", "content": ""}), o_chunk({"content": "The answer begins"})),
+    "openai-responses": sse(r_start(), *r_text(0, "The answer ", "begins")[:-1]),
 }
 CALLING = {
     "anthropic": sse(a_start(), *a_call(0, "toolu_X", "f", '{"a": 1}')),
     "openai-chat": sse(o_call(0, "c1", "f", '{"a": 1}')),
+    "openai-responses": sse(r_start(), *r_call(0, "c1", "f", '{"a": 1}')[:-1]),
 }
-WHOLE = {"anthropic": sse(a_start(), *a_text(0, "Hi."), *a_end()), "openai-chat": sse(*o_texts(["Hi."]))}
+WHOLE = {
+    "anthropic": sse(a_start(), *a_text(0, "Hi."), *a_end()),
+    "openai-chat": sse(*o_texts(["Hi."])),
+    "openai-responses": sse(*r_answer(r_text(0, "Hi."))),
+}

@@ -11,9 +11,11 @@ import pytest
 from harnessd.domain.failure import Failure
 from harnessd.domain.messages import ToolUseBlock
 from harnessd.domain.ports import CallClocks
+from harnessd.providers import PROTOCOLS
 from harnessd.providers.answer import Answer
 from harnessd.providers.anthropic_stream import AnthropicReader
 from harnessd.providers.openai_chat_stream import OpenAIChatReader
+from harnessd.providers.openai_responses_stream import OpenAIResponsesReader
 from harnessd.providers.sse import SseParser
 from tests.loopback import Script, Visit
 from tests.providers.speech import (
@@ -28,6 +30,10 @@ from tests.providers.speech import (
     o_call,
     o_chunk,
     o_texts,
+    r_answer,
+    r_call,
+    r_start,
+    r_text,
     replied,
     said,
     sse,
@@ -35,7 +41,7 @@ from tests.providers.speech import (
     talk,
 )
 
-BOTH = pytest.mark.parametrize("protocol", ["anthropic", "openai-chat"])
+ALL = pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
 
 
 async def failed(protocol: str, script: Script, **facts: Any) -> Failure:
@@ -45,7 +51,7 @@ async def failed(protocol: str, script: Script, **facts: Any) -> Failure:
 # --- cuts -----------------------------------------------------------------------------------------
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("how", ["end", "close", "reset"])
 @pytest.mark.parametrize("stream", [BEGUN, CALLING])
 async def test_a_cut_stream_is_never_an_answer(protocol: str, how: str, stream: dict[str, bytes]) -> None:
@@ -67,11 +73,11 @@ async def test_a_cut_stream_is_never_an_answer(protocol: str, how: str, stream: 
     assert not failure.output_passed
 
 
-@BOTH
+@ALL
 async def test_every_cut_of_a_whole_answer_is_either_cut_or_whole(protocol: str) -> None:
     whole = WHOLE[protocol]
     # What may still come after the finish reason: figures and the end mark.
-    enough = len(whole) - len(b"\n\n") if protocol == "anthropic" else whole.index(b'"finish_reason": "stop"')
+    enough = whole.index(b'"finish_reason": "stop"') if protocol == "openai-chat" else len(whole) - len(b"\n\n")
     cuts = [*range(0, len(whole), 61), len(whole) - 1, len(whole)]
     async with talk(protocol, *(streamed_raw(whole[:cut]) for cut in cuts)) as conversation:
         for cut in cuts:
@@ -87,7 +93,7 @@ async def test_every_cut_of_a_whole_answer_is_either_cut_or_whole(protocol: str)
 # --- what breaks the protocol ---------------------------------------------------------------------
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(
     ("kind", "body", "words"),
     [
@@ -122,12 +128,13 @@ async def test_an_answer_behind_the_wrong_content_type_is_read() -> None:
 # --- clocks ---------------------------------------------------------------------------------------
 
 
-@BOTH
+@ALL
 async def test_pings_comments_and_empty_deltas_are_no_progress(protocol: str) -> None:
     # R3.7, R3.11, d12, F24, finding 9
     nothing = {
         "anthropic": b": hi\n\n" + sse({"type": "ping"}) + sse(*a_text(0, "")[1:2]),
         "openai-chat": b": PROCESSING\n\n" + sse(o_chunk({"content": ""})),
+        "openai-responses": b": hi\n\n" + sse({"type": "response.in_progress", "response": {"id": "resp_1"}}),
     }
 
     async def pings(visit: Visit) -> None:
@@ -147,7 +154,7 @@ async def test_pings_comments_and_empty_deltas_are_no_progress(protocol: str) ->
     assert "no further useful event within 0.3 s" in failure.message
 
 
-@BOTH
+@ALL
 async def test_useful_events_keep_a_slow_stream_alive(protocol: str) -> None:
     async def drip(visit: Visit) -> None:
         await visit.begin_stream()
@@ -166,7 +173,7 @@ async def ask_with(protocol: str, script: Script, clocks: CallClocks) -> Any:
         return await conversation.call(clocks=clocks)
 
 
-@BOTH
+@ALL
 async def test_the_first_event_has_a_clock_of_its_own(protocol: str) -> None:
     async def pings(visit: Visit) -> None:
         await visit.begin_stream()
@@ -178,18 +185,19 @@ async def test_the_first_event_has_a_clock_of_its_own(protocol: str) -> None:
     assert (failure.transport, failure.ended, failure.status) == ("read_timeout", "none", 200)
 
 
-async def test_starting_for_ever_is_no_progress() -> None:
+@pytest.mark.parametrize(("protocol", "start"), [("anthropic", a_start()), ("openai-responses", r_start())])
+async def test_starting_for_ever_is_no_progress(protocol: str, start: dict[str, Any]) -> None:
     async def starts(visit: Visit) -> None:
         await visit.begin_stream()
         while True:
-            await visit.chunk(sse(a_start()))
+            await visit.chunk(sse(start))
             await asyncio.sleep(0.02)
 
-    failure = said(await ask_with("anthropic", starts, CallClocks(5, 5, 0.3, 10)))
+    failure = said(await ask_with(protocol, starts, CallClocks(5, 5, 0.3, 10)))
     assert failure.transport == "read_timeout"
 
 
-@BOTH
+@ALL
 async def test_a_stream_that_stays_open_after_its_end_does_not_hold_the_answer_up(protocol: str) -> None:
     async def open_end(visit: Visit) -> None:
         await visit.begin_stream()
@@ -201,18 +209,23 @@ async def test_a_stream_that_stays_open_after_its_end_does_not_hold_the_answer_u
     assert time.monotonic() - began < 2
 
 
-@BOTH
+@ALL
 async def test_what_comes_after_the_end_is_not_part_of_the_answer(protocol: str) -> None:
-    more = {"anthropic": sse(*a_text(1, "More.")), "openai-chat": sse(o_chunk({"content": "More."}))}
+    more = {
+        "anthropic": sse(*a_text(1, "More.")),
+        "openai-chat": sse(o_chunk({"content": "More."})),
+        "openai-responses": sse(*r_text(1, "More.")),
+    }
     reply = replied(await ask(protocol, streamed_raw(WHOLE[protocol] + more[protocol])))
     assert reply.message.text == "Hi."
 
 
-@BOTH
+@ALL
 async def test_useful_events_without_end_meet_the_clock_of_the_whole_call(protocol: str) -> None:
     useful = {
         "anthropic": sse(*a_text(0, "on ")[1:2]),
         "openai-chat": sse(o_chunk({"content": "on "})),
+        "openai-responses": sse(r_text(0, "on ")[1]),
     }
 
     async def endless(visit: Visit) -> None:
@@ -241,7 +254,7 @@ async def test_the_words_of_an_error_are_not_waited_for_long() -> None:
     assert (failure.status, failure.retry_after_s, failure.transport) == (429, 7, None)
 
 
-@BOTH
+@ALL
 async def test_the_connection_of_a_whole_answer_is_kept(protocol: str) -> None:
     async with talk(protocol, streamed_raw(WHOLE[protocol])) as conversation:
         for _ in range(3):
@@ -249,7 +262,7 @@ async def test_the_connection_of_a_whole_answer_is_kept(protocol: str) -> None:
         assert conversation.server.connections == 1
 
 
-@BOTH
+@ALL
 async def test_cancelling_a_call_closes_the_connection(protocol: str) -> None:
     async def silent(visit: Visit) -> None:
         await visit.begin_stream()
@@ -268,8 +281,10 @@ async def test_cancelling_a_call_closes_the_connection(protocol: str) -> None:
 # --- splits -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reader", [AnthropicReader, OpenAIChatReader])
-def test_every_split_of_an_answer_gives_the_same_answer(reader: type[AnthropicReader | OpenAIChatReader]) -> None:
+@pytest.mark.parametrize("reader", [AnthropicReader, OpenAIChatReader, OpenAIResponsesReader])
+def test_every_split_of_an_answer_gives_the_same_answer(
+    reader: type[AnthropicReader | OpenAIChatReader | OpenAIResponsesReader],
+) -> None:
     # F27
     stream = (
         {
@@ -282,6 +297,7 @@ def test_every_split_of_an_answer_gives_the_same_answer(reader: type[AnthropicRe
                 o_call(0, None, None, ' "€"}'),
                 *o_texts([], "tool_calls"),
             ),
+            OpenAIResponsesReader: sse(*r_answer(r_text(0, "é😀"), r_call(1, "c1", "f", '{"a":', ' "€"}'))),
         }[reader]
         .replace(b"\\u00e9", "é".encode())
         .replace(b"\n", b"\r\n")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harnessd.domain.failure import Failure
+from harnessd.domain.messages import Message, TextBlock
 from harnessd.net import Clients
-from harnessd.providers import Endpoint
+from harnessd.providers import PROTOCOLS, Endpoint
 from tests.loopback import Script, Visit
 from tests.providers.speech import (
+    HELLO,
     KEY,
     WHOLE,
     a_start,
@@ -26,7 +29,7 @@ from tests.providers.speech import (
     talk,
 )
 
-BOTH = pytest.mark.parametrize("protocol", ["anthropic", "openai-chat"])
+ALL = pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
 
 
 async def failed(protocol: str, script: Script, **facts: Any) -> Failure:
@@ -218,7 +221,7 @@ async def test_a_stated_window_is_a_fact() -> None:
     assert failure.window_used == pytest.approx(124071 / 123904)
 
 
-@BOTH
+@ALL
 async def test_redirects_are_told_and_not_followed(protocol: str) -> None:
     async with talk(protocol, answered(308, "", "Location: /other?token=canary")) as conversation:
         failure = said(await conversation.call())
@@ -228,7 +231,7 @@ async def test_redirects_are_told_and_not_followed(protocol: str) -> None:
     assert "canary" not in failure.message
 
 
-@BOTH
+@ALL
 async def test_the_status_counts_though_its_body_never_ends(protocol: str) -> None:
     async def endless(visit: Visit) -> None:
         await visit.send(b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -292,7 +295,7 @@ async def test_an_error_object_with_status_200() -> None:
 # --- keys -----------------------------------------------------------------------------------------
 
 
-@BOTH
+@ALL
 async def test_the_key_is_in_no_word_of_a_failure(protocol: str) -> None:
     body = {
         "error": {"message": f"bad key {KEY} " + "x" * 1990, "code": KEY, "type": f"t {KEY}", "detail": {KEY: [KEY]}}
@@ -308,7 +311,7 @@ async def test_the_key_is_in_no_word_of_a_failure(protocol: str) -> None:
     assert "canary" not in repr(failure)
 
 
-@BOTH
+@ALL
 async def test_a_new_key_needs_no_restart(protocol: str) -> None:
     keys = iter(["first-key-00001\n", "second-key-0002", None])
     async with talk(protocol, streamed_raw(WHOLE[protocol]), key=lambda: next(keys)) as conversation:
@@ -321,7 +324,7 @@ async def test_a_new_key_needs_no_restart(protocol: str) -> None:
     assert "x-api-key" not in heads[2].lower()
 
 
-@BOTH
+@ALL
 async def test_a_key_that_cannot_be_used_is_a_failure_and_nothing_is_sent(protocol: str) -> None:
     def unreadable() -> str | None:
         raise PermissionError(13, "Permission denied")
@@ -343,7 +346,25 @@ def test_an_endpoint_shows_no_key_and_refuses_what_is_no_address() -> None:
         endpoint("127.0.0.1:1")
 
 
-@BOTH
+@ALL
+async def test_the_size_of_a_refused_request_is_told(protocol: str) -> None:
+    # R4.3 (d): the numbers cross-check the words; a service that counted itself is believed
+    request = replace(HELLO, messages=(Message("user", (TextBlock("Please read the file again. " * 400),)),))
+    answers = [
+        answered(400, {"error": {"message": "No."}}),
+        answered(400, {"error": {"message": "too long: 3000 tokens > 2000 maximum"}}),
+        answered(429, {"error": {"message": "Slow."}}),
+    ]
+    async with talk(protocol, *answers, window=4000) as conversation:
+        vague, counted, busy = [said(await conversation.call(request)) for _ in answers]
+    assert vague.window_used == pytest.approx(2800 / 4000, rel=0.1)
+    assert counted.window_used == 1.5
+    assert busy.window_used is None
+    async with talk(protocol, answers[0], window=0) as conversation:
+        assert said(await conversation.call(request)).window_used is None
+
+
+@ALL
 async def test_nobody_there_is_a_transport_failure(protocol: str) -> None:
     async with talk(protocol, streamed_raw(b"")) as conversation:
         pass

@@ -20,13 +20,31 @@ from harnessd.providers.anthropic_stream import AnthropicReader
 from harnessd.providers.evidence import Witness
 from harnessd.providers.openai_chat import encode as encode_openai_chat
 from harnessd.providers.openai_chat_stream import OpenAIChatReader
+from harnessd.providers.openai_responses import encode as encode_openai_responses
+from harnessd.providers.openai_responses_stream import OpenAIResponsesReader
+from harnessd.providers.recorded.foreign import ForeignReader
 from harnessd.providers.sse import SseEvent
 from harnessd.providers.wire import dump
-from tests.providers.speech import HELLO, a_call, a_end, a_start, a_text, o_call, o_chunk, o_usage
+from tests.providers.speech import (
+    HELLO,
+    a_call,
+    a_end,
+    a_start,
+    a_text,
+    o_call,
+    o_chunk,
+    o_usage,
+    r_answer,
+    r_call,
+    r_text,
+    r_thought,
+)
 
-READERS: dict[str, type[AnthropicReader | OpenAIChatReader]] = {
+READERS: dict[str, type[AnthropicReader | OpenAIChatReader | OpenAIResponsesReader | ForeignReader]] = {
     "anthropic": AnthropicReader,
     "openai-chat": OpenAIChatReader,
+    "openai-responses": OpenAIResponsesReader,
+    "gemini": ForeignReader,
 }
 SPEECH: dict[str, list[dict[str, Any]]] = {
     "anthropic": [a_start(), *a_text(0, "Hi."), *a_call(1, "toolu_1", "f", '{"a": 1}'), *a_end("tool_use")],
@@ -35,6 +53,11 @@ SPEECH: dict[str, list[dict[str, Any]]] = {
         o_call(0, "c1", "f", '{"a": 1}'),
         o_chunk(finish="tool_calls"),
         o_usage(3, 4, prompt_tokens_details={"cached_tokens": 1}),
+    ],
+    "openai-responses": r_answer(r_thought(0, "Hm."), r_text(1, "Hi."), r_call(2, "c1", "f", '{"a": 1}')),
+    "gemini": [
+        {"candidates": [{"content": {"parts": [{"text": "Hi."}]}}]},
+        {"candidates": [{"finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 3}},
     ],
 }
 WHOLE: dict[str, dict[str, Any]] = {
@@ -50,6 +73,8 @@ WHOLE: dict[str, dict[str, Any]] = {
         "choices": [{"message": {"content": "Hi.", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}}],
         "usage": {"prompt_tokens": 3},
     },
+    "openai-responses": r_answer(r_thought(0, "Hm."), r_text(1, "Hi."), r_call(2, "c1", "f", "{}"))[-1]["response"],
+    "gemini": {"candidates": [{"content": {"parts": [{"text": "Hi."}]}, "finishReason": "STOP"}]},
 }
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.just(1e308) | st.text(max_size=3) | st.just("\ud83d"),
@@ -86,6 +111,7 @@ def usable(protocol: str, answer: Answer) -> None:
         request = type(HELLO)("primary", "", (*HELLO.messages, again), (), 10)
         assert dump(encode_anthropic(request, endpoint))
         assert dump(encode_openai_chat(request, endpoint))
+        assert dump(encode_openai_responses(request, endpoint))
     assert isinstance(result, ModelReply | Failure)
 
 
