@@ -10,6 +10,7 @@ from harnessd.domain.breaker_store import BreakerStore
 from harnessd.domain.effect import Effect, EffectClass
 from harnessd.domain.failure import Failure
 from harnessd.domain.messages import ModelReply, ModelRequest, ToolSpec
+from harnessd.domain.outbox import OutboxStore
 from harnessd.domain.record import PersonMessage, Question, Record, StoredDecision, StoredEvent
 from harnessd.domain.revision import RevisionStore
 from harnessd.domain.session import Node
@@ -344,7 +345,7 @@ class Journal(Protocol):
         """Yields the newest event sequence number whenever a commit added events; missed ones are coalesced."""
 
 
-class Store(TaskQueue, SessionStore, Journal, RevisionStore, BreakerStore, Protocol):
+class Store(TaskQueue, SessionStore, Journal, RevisionStore, BreakerStore, OutboxStore, Protocol):
     """One durable store."""
 
     epoch: int  # of the owner: raised at each start

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from harnessd.domain.failure import ConfigError
 from harnessd.stores import files
-from harnessd.stores.breakers import Breakers
 from harnessd.stores.journal import Journal
-from harnessd.stores.revisions import Revisions
+from harnessd.stores.operations.breakers import Breakers
+from harnessd.stores.operations.outbox import Outbox
+from harnessd.stores.operations.revisions import Revisions
 from harnessd.stores.sessions import Sessions
 from harnessd.stores.sqlite import SqliteDatabase
 from harnessd.stores.verbs import Verbs
 
 
-class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers):
+class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers, Outbox):
     """`Store` of the domain's ports over one database."""
 
 
