@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from harnessd.cli.options import connection, json_option
 from harnessd.cli.policy.origins import flow
 from harnessd.cli.policy.sources import kind_and_name
 from harnessd.config.load import builtin_policies
+from harnessd.policy import Policy
 from harnessd.policy.assembly.kinds import KINDS
 from harnessd.policy.language.source import find
 from harnessd.policy.reference.explain import HEAD_KEYS, Key, explain
@@ -34,7 +36,7 @@ def explain_(path: str, as_json: bool) -> int:
         return _kinds(as_json)
     kind, _, rest = path.partition(".")
     kind_and_name(kind)
-    found = _head_key(kind, rest) or explain(path, builtin_policies().policies)
+    found = _head_key(kind, rest) or explain(path, _defaults())
     if isinstance(found, str):
         message, _, hint = found.partition(": ")
         hint = f"{hint[:1].upper()}{hint[1:]}" if hint else f"See them all: harnessctl policy explain {kind}"
@@ -63,6 +65,11 @@ def schema_(kind: str | None, as_json: bool) -> int:
         kind_and_name(kind)
     render.out_json(any_kind() if kind is None else schema(kind))
     return 0
+
+
+@cache
+def _defaults() -> Mapping[tuple[str, str], Policy[Any]]:
+    return builtin_policies().policies
 
 
 def _kinds(as_json: bool) -> int:
@@ -118,7 +125,7 @@ def _shipped(key: Key, asked: str) -> str | None:
     """The shipped value at a concrete path: `retry.model.classes.malformed_output.retries` has one of its own."""
     if "[]" in key.path:
         return None
-    shipped = builtin_policies().policies[key.kind, "default"]
+    shipped = _defaults()[key.kind, "default"]
     node = find(shipped.tree, asked.split(".")[1:])
     return None if node is None else flow(node)
 
