@@ -33,11 +33,13 @@ from harnessd.engine.protocol import (
     WaitElapsed,
 )
 from harnessd.policy import TaskPolicies
+from harnessd.runtime import telemetry
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.gateway import Gateway
 from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.traffic.caller import Caller
 
+_log = telemetry.log("runner")
 _ACTS = (CallModel, CallTool, CancelCalls, Wait, HandBack, Finish)
 
 
@@ -187,6 +189,7 @@ class Runner:
             return self._cancelled(act)
         now = around.clock.now()
         if isinstance(answer, Failure):
+            self._tell(answer)
             return ModelFailed(now, act.call, answer, around.luck())
         return ModelReplied(now, act.call, answer)
 
@@ -203,6 +206,19 @@ class Runner:
         if isinstance(outcome, Failure):
             return ToolFailed(now, act.call, outcome, around.luck())
         return ToolReturned(now, act.call, outcome)
+
+    def _tell(self, failure: Failure) -> None:
+        """A failed attempt in the daemon's log; what was decided about it is an event of the task."""
+        facts = {
+            "dependency": failure.dependency,
+            "status": failure.status,
+            "code": failure.code or failure.type or failure.transport or failure.ended,
+            "hint": failure.hint,
+        }
+        kind = ("model_failed", *facts.values())
+        known = {name: value for name, value in facts.items() if value is not None}
+        words, request = failure.message[:300], failure.request_id
+        _log.warning("model_failed", kind=kind, task=self.task.id, **known, request=request, words=words)
 
     async def _wait(self, until: float) -> Event:
         await asyncio.sleep(max(0.0, until - self.around.clock.now()))

@@ -211,7 +211,9 @@ class Pool:
         self._runners[task.id] = runner
         await self._asked_meanwhile(task, runner)
         last = await runner.work(restored.first)
-        _log.info("handed_over", task=task.id, end=type(last).__name__, why=getattr(last, "why", None))
+        why = getattr(last, "why", None)
+        kind = ("handed_over", why) if why == "parked" else None
+        _log.info("handed_over", kind=kind, task=task.id, end=type(last).__name__, why=why)
         if isinstance(last, Finish):
             self._around.crashpoint("J21")
             await self._around.toolbox.jobs.end_task(task.id)
