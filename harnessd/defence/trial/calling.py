@@ -40,7 +40,6 @@ def called(s: State, step: Step) -> Answer:
         return Answer("ask", rules, says=about(settings))
     s.call = None
     s.calls_of[facts.tool] += 1
-    s.streaks.pop("tool", None)
     closed = s.attempt(facts.tool, "ok")
     answer = Answer("allow", rules, says=f"{about(settings)} {closed}".strip())
     call = loop_policy.Call(facts.tool, facts.arguments, step.result, polling=settings.polling)

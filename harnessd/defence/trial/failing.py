@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 
 from harnessd.defence import line1_self_heal, line2_contain
 from harnessd.defence.endings import stop_reason, stop_sentence
-from harnessd.defence.incident import Episode, Incident, incident_of
-from harnessd.defence.trial.calling import ask_person, call_facts, escalation_facts, looped, settings_of
+from harnessd.defence.incident import Episode, Incident, Links, Tallies, Whose, incident_of
+from harnessd.defence.trial.calling import ask_person, call_facts, looped, settings_of
 from harnessd.defence.trial.climb import climb
 from harnessd.defence.trial.state import CallEpisode, State
 from harnessd.defence.trial.step import Answer, Step
-from harnessd.domain.decision import Decision, Park, Pass, Retry, RuleRef
+from harnessd.domain.decision import Fallback, Park, Retry, RuleRef
 from harnessd.domain.effect import EffectClass, canonical_json
 from harnessd.domain.failure import ErrorClass, Failure, Source
 from harnessd.domain.wait_hints import retry_after_s
 from harnessd.policy import breaker as breaker_policy
-from harnessd.policy import escalation as escalation_policy
 from harnessd.policy import fallback as fallback_policy
 from harnessd.policy import loop as loop_policy
 from harnessd.policy import retry as retry_policy
@@ -31,40 +30,26 @@ _BEGUN = (ErrorClass.TIMEOUT, ErrorClass.OUTCOME_UNKNOWN)
 
 @dataclass(slots=True)
 class Trouble:
-    """One failed attempt in its call. `escalated`: the rule that goes before the class's own ladder, if one holds."""
+    """One failed attempt in its call."""
 
     state: State
     step: Step
     incident: Incident
     call: CallEpisode
-    escalated: escalation_policy.Escalated | None
 
     @property
     def made(self) -> Answer:
         """An answer with everything but what is done."""
-        ladder = self.incident.settings.rule if self.escalated is None else self.escalated.rule
+        escalated = self.incident.escalated
+        ladder = self.incident.settings.rule if escalated is None else escalated.rule
         return Answer("stop", (ladder, self.incident.classified_by), self.incident.error_class.value)
-
-    def contained(self, word: str, *, tries: int | None = None) -> Decision | str:
-        """What line 2 says of one step: its decision, or why the step cannot act."""
-        only = replace(self.incident.settings, do=(word,))
-        said = line2_contain.answer(replace(self.incident, settings=only, tries=tries or self.incident.tries))
-        return said.why.removeprefix(f"{word}: ") if isinstance(said, Pass) else said
-
-    def next_link(self) -> fallback_policy.Link | fallback_policy.UsedUp:
-        """Who would take over."""
-        rules, error_class = self.state.rules.fallback, self.incident.error_class.value
-        links, _ = fallback_policy.chain(rules, self.call.home, error_class)
-        closed = {link: self.state.closed_for(link) for link in links}
-        unable = {link: f"its breaker is open for {wait:g}s" for link, wait in closed.items() if wait}
-        return fallback_policy.next_link(rules, self.call.home, error_class, self.call.links, unable)
 
 
 def failed(s: State, step: Step) -> Answer:
     """Classify the failure and take the next step against it."""
     failure = failure_of(step, s.at)
     dependency = failure.dependency
-    classified = retry_policy.classify(s.rules.retry, failure)
+    classified = _classified(s, step, failure)
     if classified.error_class is None:
         return answered(s, dependency, classified.rule)
     if failure.source == "tool" and classified.error_class in _BEGUN:
@@ -72,14 +57,21 @@ def failed(s: State, step: Step) -> Answer:
     call = s.call_about(failure.source, dependency, _key(s, step))
     call.tries += 1
     call.links[dependency] += 1
-    incident = incident_of(failure, _episode(s, step, call), s.rules)
+    incident = incident_of(failure, _episode(s, step, call), s.rules, classified)
+    if failure.source == "model":
+        s.count_failure(incident.error_class.value)
     limits = breaker_policy.settings(s.policies.breaker, dependency)
     opened = s.attempt(dependency, breaker_policy.outcome_of(limits, incident.error_class, 0.0))
-    consecutive = s.streak(failure.source, incident.error_class.value)
-    facts = escalation_facts(s, step, incident.error_class.value, consecutive)
-    trouble = Trouble(s, step, incident, call, escalation_policy.escalate(s.rules.escalation, facts))
-    answer = _against(trouble)
+    answer = _against(Trouble(s, step, incident, call))
     return replace(answer, says=f"{answer.says} {opened}".strip()) if opened else answer
+
+
+def _classified(s: State, step: Step, failure: Failure) -> retry_policy.Classified:
+    """The class of a failure. A repeated step has the class it had: time is no fact of classification."""
+    rules = s.rules.retry
+    if s.classified is None or s.classified[0] is not step or s.classified[1] is not rules:
+        s.classified = (step, rules, retry_policy.classify(rules, failure))
+    return s.classified[2]
 
 
 def failure_of(step: Step, at: float) -> Failure:
@@ -121,30 +113,62 @@ def _key(s: State, step: Step) -> str:
 
 
 def _episode(s: State, step: Step, call: CallEpisode) -> Episode:
-    effect: EffectClass | None = settings_of(s, step).effect if "tool" in step.facts else None
-    elapsed = max(0.0, s.at - call.began_at - call.parked_s)
-    return Episode("trial", tries=call.tries, elapsed_s=elapsed, parked_s=call.parked_s, effect_class=effect)
+    facts, tool = step.facts, "tool" in step.facts
+    effect: EffectClass | None = settings_of(s, step).effect if tool else None
+    if not tool and "effect" in facts:
+        effect = EffectClass(facts["effect"])
+    dependency = facts["tool" if tool else "model"]
+    links, _ = fallback_policy.chain(s.rules.fallback, call.home)
+    closed = {link: s.closed_for(link) for link in links}
+    unable = {link: f"its breaker is open for {wait:g}s" for link, wait in closed.items() if wait}
+
+    def tallies(error_class: ErrorClass) -> Tallies:
+        counted = s.tool_tallies(dependency, error_class.value) if tool else (s.streak(error_class.value), 0)
+        return Tallies(
+            int(facts.get("consecutive", counted[0])),
+            int(facts.get("failed_corrections", counted[1])),
+            int(facts.get("recoveries", 0)),
+        )
+
+    return Episode(
+        "trial",
+        tries=call.tries,
+        elapsed_s=max(0.0, s.at - call.began_at - call.parked_s),
+        parked_s=call.parked_s,
+        effect_class=effect,
+        whose=Whose(
+            s.agent_of(step),
+            facts.get("workspace", ""),
+            s.labels_of(step),
+            facts.get("priority", 0),
+            facts.get("model", ""),
+        ),
+        tallies=tallies,
+        links=Links(call.home, tuple(call.links), unable, here=call.links[dependency]),
+    )
 
 
 def _against(it: Trouble) -> Answer:
-    s, settings = it.state, it.incident.settings
-    if it.escalated is None:
-        do, taken = settings.do, it.call.taken.setdefault(it.incident.error_class.value, Counter())
+    s, incident = it.state, it.incident
+    if incident.escalated is None:
+        do, taken = incident.settings.do, it.call.taken.setdefault(incident.error_class.value, Counter())
     else:
-        do, rule = it.escalated.do, it.escalated.rule
+        do, rule = incident.escalated.do, incident.escalated.rule
         taken = s.taken.setdefault(f"{rule.file}:{rule.line}:{rule.rule}", Counter())
-        s.streaks.pop(it.incident.failure.source, None)  # tallies start again after each step taken
     answer = climb(do, _steps(it), taken)
     if not isinstance(answer, Answer):
         answer = replace(_stop(it), passed=answer)
     if answer.do == "stop":
         s.call = None
-    if answer.do == "observe" and it.escalated is None:
+    if answer.do == "observe":
         return _looped(it) or answer
+    if incident.escalated is not None:
+        s.step_taken()
     return answer
 
 
 def _steps(it: Trouble) -> dict[str, Callable[[], Answer | str]]:
+    to = it.incident.escalated.to if it.incident.escalated else "last_good"
     return {
         "retry": lambda: _retry(it),
         "fallback": lambda: _fallback(it),
@@ -153,36 +177,25 @@ def _steps(it: Trouble) -> dict[str, Callable[[], Answer | str]]:
         "repair": lambda: replace(it.made, do="repair"),
         "observe": lambda: _observe(it),
         "probe": lambda: _probe(it),
-        "rollback": lambda: replace(it.made, do="rollback", to=it.escalated.to if it.escalated else "last_good"),
+        "rollback": lambda: _rollback(it, to),
         "needs_human": lambda: ask_person(it.state, replace(it.made, do="needs_human", says=_question(it))),
         "stop": lambda: _stop(it),
     }
 
 
 def _retry(it: Trouble) -> Answer | str:
-    settings, dependency = it.incident.settings, it.incident.failure.dependency
-    said = it.contained("retry")
-    if isinstance(said, str):
-        return said
-    here = it.call.links[dependency]
-    if it.incident.failure.source == "model" and "fallback" in settings.do and here >= settings.switch_after:
-        following = it.next_link()
-        if isinstance(following, fallback_policy.Link):
-            return f"{here} tries on {dependency}, and {following.name} is left (switch_after {settings.switch_after})"
-    # A link that takes over is asked anew: its own waits begin at base, while the call's tries go on being counted.
-    again = it.contained("retry", tries=here)
-    if isinstance(again, str) or not isinstance(again.remedy, Retry) or not isinstance(said.remedy, Retry):
-        return "it cannot be tried again"
-    it.state.wait(again.remedy.after_s)
-    says = f"try {said.remedy.attempt} of {said.remedy.of} after {again.remedy.after_s:g}s"
-    return replace(it.made, do="retry", waited_s=again.remedy.after_s, says=says)
+    remedy = line2_contain.retry(it.incident)
+    if not isinstance(remedy, Retry):
+        return str(remedy)
+    it.state.wait(remedy.after_s)
+    says = f"try {remedy.attempt} of {remedy.of} after {remedy.after_s:g}s"
+    return replace(it.made, do="retry", waited_s=remedy.after_s, says=says)
 
 
 def _fallback(it: Trouble) -> Answer | str:
-    following = it.next_link()
-    if isinstance(following, fallback_policy.UsedUp):
-        why = "; ".join(f"{link}: {reason}" for link, reason in following.passed)
-        return why or f"{it.call.home} has no chain"
+    remedy, following = line2_contain.fallback(it.incident), it.incident.following
+    if not isinstance(remedy, Fallback) or not isinstance(following, fallback_policy.Link):
+        return str(remedy)
     it.call.links[following.name] += 0
     if it.incident.failure.source == "model":
         it.state.away[following.name] = it.call.home
@@ -191,18 +204,22 @@ def _fallback(it: Trouble) -> Answer | str:
 
 
 def _park(it: Trouble) -> Answer | str:
-    said = it.contained("park")
-    if isinstance(said, str):
-        return said
-    if not isinstance(said.remedy, Park):
-        return "it cannot be parked"
-    s, for_s = it.state, said.remedy.for_s
+    remedy = line2_contain.park(it.incident)
+    if not isinstance(remedy, Park):
+        return str(remedy)
+    s, for_s = it.state, remedy.for_s
     it.call.parked_s += for_s
+    it.call.links.clear()  # parking ends the round through the chain: the next one begins at the first link
     s.wait(for_s)
     minutes = int((s.at + for_s) % 86_400) // 60
     until = f"{minutes // 60:02d}:{minutes % 60:02d}"
     words = {"model": it.call.home.removeprefix("model/"), "until": until, "task": "trial"}
     return replace(it.made, do="park", waited_s=for_s, says=fill(s.rules.fallback.shape.say, words))
+
+
+def _rollback(it: Trouble, to: str) -> Answer:
+    it.state.call = None
+    return replace(it.made, do="rollback", to=to)
 
 
 def _compact(it: Trouble) -> Answer | str:
@@ -218,10 +235,9 @@ def _compact(it: Trouble) -> Answer | str:
 
 
 def _observe(it: Trouble) -> Answer | str:
-    said = it.contained("observe")
-    if isinstance(said, str):
-        return said
     failure, error_class = it.incident.failure, it.incident.error_class
+    if failure.source != "tool":
+        return "a failed model call has no result to show"
     it.state.call = None
     words = line1_self_heal.observation(failure.dependency, failure, error_class, begun=failure.effect_begun)
     return replace(it.made, do="observe", says=words)
@@ -263,7 +279,7 @@ def answered(s: State, dependency: str, rule: RuleRef | None = None) -> Answer:
     if waits:
         return _breaker_open(s, dependency, waits)
     s.call = None
-    s.streaks.pop("model", None)
+    s.failing = ("", 0)
     s.compactions = 0
     if dependency in s.away.values():
         s.away = {link: home for link, home in s.away.items() if home != dependency}

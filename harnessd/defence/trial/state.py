@@ -12,6 +12,7 @@ from harnessd.domain.failure import Source
 from harnessd.policy import PolicySet, TaskPolicies
 from harnessd.policy import breaker as breaker_policy
 from harnessd.policy import loop as loop_policy
+from harnessd.policy import retry as retry_policy
 
 
 @dataclass(slots=True)
@@ -57,7 +58,9 @@ class State:
     away: dict[str, str] = field(default_factory=dict)  # a link that answers for another -> who it stands in for
     warned: set[str] = field(default_factory=set)
     breakers: dict[str, breaker_policy.BreakerState] = field(default_factory=dict)
-    streaks: dict[Source, tuple[str, int]] = field(default_factory=dict)
+    classified: tuple[Step, retry_policy.RetryPolicy, retry_policy.Classified] | None = None  # the last failure's
+    failing: tuple[str, int] = ("", 0)  # the class of the model's last failures, and how many in a row
+    ended: list[tuple[str, str | None]] = field(default_factory=list)  # tool and class of each result
     taken: dict[str, Counter[str]] = field(default_factory=dict)  # of loop and escalation
     turns: list[loop_policy.Turn] = field(default_factory=list)
     seen: set[tuple[str, str]] = field(default_factory=set)
@@ -79,7 +82,7 @@ class State:
         """The call that an attempt belongs to: the one under way, or a new one."""
         call = self.call
         if call is not None and call.source == source:
-            handed_on = dependency in call.links and dependency != call.home
+            handed_on = dependency != call.home and (dependency in call.links or self.away.get(dependency) == call.home)
             if handed_on or (call.home == dependency and call.key == key):
                 return call
         self.call = CallEpisode(source, self.away.get(dependency, dependency), key, self.at)
@@ -89,15 +92,35 @@ class State:
         """A person was asked: what comes next is after the answer, and every tally starts again."""
         self.call = None
         self.taken.clear()
-        self.streaks.clear()
         self.turns.clear()
+        self.step_taken()
 
-    def streak(self, source: Source, error_class: str) -> int:
-        """One more failure of this class; equal ones in a row, this one included."""
-        before, count = self.streaks.get(source, ("", 0))
-        count = count + 1 if before == error_class else 1
-        self.streaks[source] = (error_class, count)
-        return count
+    def step_taken(self) -> None:
+        """Tallies start again after each step taken against them."""
+        self.failing = ("", 0)
+        self.ended.clear()
+
+    def streak(self, error_class: str) -> int:
+        """Failures of models of this class in a row, with the one that is judged."""
+        before, count = self.failing
+        return count + 1 if before == error_class else 1
+
+    def count_failure(self, error_class: str) -> None:
+        """A model's attempt failed."""
+        self.failing = (error_class, self.streak(error_class))
+
+    def tool_tallies(self, tool: str, error_class: str) -> tuple[int, int]:
+        """Calls in a row that ended in this class, with the one that is judged; corrections of this tool in vain."""
+        alike, vain = 1, 0
+        for _, ended in reversed(self.ended):
+            if ended != error_class:
+                break
+            alike += 1
+        for name, ended in reversed(self.ended):
+            if name == tool and ended is None:
+                break
+            vain += name == tool
+        return alike, vain
 
     def attempt(self, dependency: str, outcome: breaker_policy.Outcome) -> str:
         """Tell a dependency's breaker of an attempt; the sentence of a change, or nothing."""
@@ -126,9 +149,11 @@ class State:
             self.taken.clear()
         self.seen.add((canonical_json([call.tool, call.arguments]), loop_policy.fingerprint(call.result)))
         self.turns.append(turn)
+        self.ended.append((call.tool, call.error_class))
         looping = loop_policy.detect(self.rules.loop, self.turns)
         if looping is not None:
             self.turns.clear()
+            self.ended.clear()
         return looping
 
     def labels_of(self, step: Step) -> dict[str, str]:
