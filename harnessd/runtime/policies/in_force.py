@@ -36,7 +36,10 @@ class InForce:
     _chosen: dict[str, tuple[int, TaskDraft, TaskPolicies]] = field(default_factory=dict)
 
     def swap(self, policies: PolicySet, now: float, source: str) -> None:
-        """Another set from now on."""
+        """Another set from now on. The one that leaves stays for tasks that were pinned to it while they ran."""
+        leaving = self.policies
+        if any(draft.pinned_revision == leaving.revision for _, draft, _ in self._chosen.values()):
+            self.pinned[leaving.revision] = leaving
         self.policies, self.since, self.source = policies, now, source
         self._chosen.clear()
         for hears in self.changed:

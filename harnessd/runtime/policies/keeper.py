@@ -123,7 +123,11 @@ class Keeper:
 
     async def pin(self, number: int | None) -> None:
         """Make the set of a pinned task available, before its run asks for it."""
-        if number is None or number in self.in_force.pinned or number == self.in_force.policies.revision:
+        if number is None or number in self.in_force.pinned:
+            return
+        if number == self.in_force.policies.revision:
+            # It is in force now; it is needed when it no longer is.
+            self.in_force.pinned[number] = self.in_force.policies
             return
         found = await self.store.revision(number)
         if found is not None and found[1] is not None:

@@ -182,3 +182,20 @@ def test_an_edit_comes_into_force(daemon: Running, live: Ctl, monkeypatch: pytes
     assert "held by a revert" in done.err
     assert "harnessctl policy reload" in done.err
     assert live("reload").out == "r3 is in force.\n"
+
+
+def test_a_pinned_task_keeps_what_it_has(daemon: Running, live: Ctl) -> None:
+    # policies.md, "Who gets which policy": pinned; daemon kinds are those in force
+    save(daemon, "budget.yaml", "kind: budget\nlimits: {tool_calls: 50}\n")
+    client = daemon.start()
+    (task,) = busy(daemon, client, "a", pin_policies=True)
+    save(daemon, "budget.yaml", "kind: budget\nlimits: {tool_calls: 1}\n---\nkind: chaos\nseed: 42\n")
+    wait(client, lambda facts: facts["revision"] == 2)
+    done = live("show", "budget", "--for", task)
+    assert "limits.tool_calls  50" in done.out, done
+    assert "42" in live("show", "chaos", "--for", task).out
+    save(daemon, "budget.yaml", "kind: budget\nlimits: {tool_calls: 2}\n")
+    wait(client, lambda facts: facts["revision"] == 3)
+    found = json.loads(live("diff", "r2", "r3", "--json").out)["running"]
+    assert (found["running"], found["stops"], found["other_policy"]) == (1, [], [])
+    client.post(f"/v1/tasks/{task}/cancel", {})
