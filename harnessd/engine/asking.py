@@ -166,6 +166,7 @@ def failed(s: Situation, event: ModelFailed) -> bool:
         case Park(for_s):
             until = s.at + for_s
             s.count(episode_parked_s=s.counters.episode_parked_s + for_s)
+            links.end_round(s)
             if failure.code != DAY_LIMIT_REACHED:  # nothing is out of order
                 links.begin_outage(s, it, until)
             ending.park(s, until, links.parked_words(s, it, until), failure.dependency)

@@ -109,13 +109,14 @@ def stands_in(s: Situation, home: str, link: str) -> None:
         s.say("degraded", dependency=home, link=link, sentence=f"{link} answers for {home} until it is healthy again.")
 
 
-def begin_outage(s: Situation, it: Incident, until: float) -> None:
-    """The task is parked: one alert for all parks until something answers (R3.2a).
-
-    Parking ends the round through the chain: the next one begins at the first link.
-    """
-    dependency, error_class = it.failure.dependency, it.error_class.value
+def end_round(s: Situation) -> None:
+    """Parking ends the round through the chain: the next one begins at the first link."""
     s.count(tries_of={}, link="", probing="")
+
+
+def begin_outage(s: Situation, it: Incident, until: float) -> None:
+    """The task is parked for a dependency: one alert for all its parks until something answers (R3.2a)."""
+    dependency, error_class = it.failure.dependency, it.error_class.value
     if not s.counters.outage:
         s.count(outage=dependency)
         s.say("outage_started", dependency=dependency, until=until, **{"class": error_class})

@@ -31,6 +31,7 @@ def marks(call: PendingCall, text: str, *, polling: bool, reason: str | None) ->
     """What a result node keeps for later: digests of the call, of its result and of an error's reason."""
     asked = canonical_json([call.name, call.use.arguments if call.use.arguments is not None else call.use.raw])
     return {
+        "place": call.place,
         "asked": digest(asked),
         "print": digest(fingerprint(text)),
         **({"reason": digest(fingerprint(reason))} if reason is not None else {}),
@@ -60,7 +61,9 @@ def turns_of(path: Sequence[Node], policy: LoopPolicy) -> list[tuple[int, Turn]]
     return found[::-1]
 
 
-def _turn(results: Sequence[Node]) -> Turn:
+def _turn(results: list[Node]) -> Turn:
+    # Results of parallel calls arrive in any order, and no detector shall depend on it.
+    results.sort(key=lambda node: node.payload.get("facts", {}).get("place", 0))
     facts = [node.payload.get("facts", {}) for node in results]
     return Turn(
         tuple(_call(node, its) for node, its in zip(results, facts, strict=True)),

@@ -37,6 +37,14 @@ BRIEF = RunBrief(
     workspace="/w",
     system="You work.",
     model=ModelFacts("primary", 200_000, 8_192, input_usd=3.0, output_usd=15.0),
+    models={
+        "second": ModelFacts("second", 200_000, 8_192, input_usd=1.0, output_usd=5.0),
+        "third": ModelFacts("third", 100_000, 4_096),
+        "long": ModelFacts("long", 1_000_000, 8_192),
+        "tiny": ModelFacts("tiny", 10, 1_024),
+        "mute": ModelFacts("mute", 200_000, 8_192, tools=False),
+        "unpriced": ModelFacts("unpriced", 200_000, 8_192, 3.0, 15.0, priced=False),
+    },
     tools=tuple(
         ToolFacts(ToolSpec(name, f"The tool {name}.", {"type": "object"}), effect) for name, effect in EFFECTS.items()
     ),
@@ -86,7 +94,42 @@ def use(id_: str, name: str, arguments: Mapping[str, Any] | None) -> ToolUseBloc
     return ToolUseBlock(id_, name, arguments, None if arguments is not None else "{not json")
 
 
-def model_failure(kind: str) -> Failure:
+CHAINS = """---
+kind: fallback
+chains:
+  model/primary: [model/tiny, model/second, model/third]
+  tool/look: [tool/gone, tool/note]
+  tool/put: [tool/look]
+by_class: {context_overflow: [model/third, model/long], refused: [model/second]}
+return_after: 5m
+"""
+
+
+IMPATIENT = "---\nkind: retry\nmodel: {retries: 1, classes: {auth: {do: needs_human}}}\npark: {max: 2m}\n"
+_STRICT_CLASSES = "execution_failed: {do: stop}, permission_denied: {do: needs_human}"
+STRICT = f"---\nkind: retry\ntool: {{retries: 1, classes: {{{_STRICT_CLASSES}}}}}\n"
+_SOON = "kind: retry\nmodel: {retries: 2, switch_after: 1}\ntool: {retries: 1}\n"
+LINKED = f"{CHAINS}---\n{_SOON}"
+_CLIMBS = """
+  - {name: full, when: {class: overloaded, consecutive: 2}, do: [needs_human, park]}
+  - {name: failing, when: {class: execution_failed, consecutive: 2}, do: [needs_human, needs_human]}
+  - {name: again, when: {class: server_error, recoveries: 1}, do: [rollback, fallback, retry]}
+"""
+CIRCLING = (
+    "---\nkind: loop\nrepeat_call: 2\nno_progress: 3\ndo: [nudge, rollback, needs_human]\n"
+    f"---\nkind: escalation\nask: {{after: 1h, do: stop}}\nrecoveries: 1\nrules:{_CLIMBS}"
+)
+RULES = (
+    *(TOOLS, FREE, FREE + IMPATIENT, TOOLS + "ask: {after: 1h, do: stop}\n" + STRICT),
+    *(FREE + LINKED, TOOLS + LINKED + CIRCLING, FREE + CIRCLING),
+)
+LIMITS: tuple[dict[str, float], ...] = (
+    *({}, {}, {"tool_calls": 3.0}, {"tool_calls": 8.0}, {"turns": 4.0}, {"cost_usd": 0.6}, {"tokens": 150.0}),
+    {"wall_time": 2_000.0},
+)
+
+
+def model_failure(kind: str, alias: str = "primary") -> Failure:
     """One failed attempt of a model call, as the gateway tells it."""
     about: dict[str, dict[str, Any]] = {
         "rate limited": {"status": 429, "message": "Too many requests"},
@@ -104,14 +147,16 @@ def model_failure(kind: str) -> Failure:
         "cut": {"ended": "cut", "message": "the stream ended early", "usage": Usage(20, 5)},
         "unreadable": {"hint": ErrorClass.MALFORMED_OUTPUT, "message": "neither words nor a call"},
         "passed on": {"status": 500, "message": "Internal error", "output_passed": True},
+        "cut call": {"finish": "length", "call_cut": True, "ended": "complete", "message": "arguments end at column 9"},
+        "breaker": {"code": "breaker_open", "message": "10 failures in a row", "retry_after_s": 45.0},
         "cancelled": {"message": "cancelled", "cancelled": True},
     }
-    return Failure("model", "model/primary", **about[kind])
+    return Failure("model", f"model/{alias}", **about[kind])
 
 
 MODEL_FAILURES = (
     *("rate limited", "wait a little", "wait an hour", "overloaded", "server", "key", "quota", "overflow", "wrong"),
-    *("refused", "reset", "silent", "cut", "unreadable", "passed on"),
+    *("refused", "reset", "silent", "cut", "unreadable", "passed on", "cut call", "breaker", "breaker"),
 )
 FLEETING = ("rate limited", "wait a little", "overloaded", "server", "reset", "silent", "cut")
 

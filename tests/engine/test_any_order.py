@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from harnessd.domain.messages import FinishReason, ModelReply, TextBlock
 from harnessd.domain.ports import ToolOutcome
 from harnessd.domain.record import PersonMessage
 from harnessd.domain.session import NodeKind, view
-from harnessd.domain.task import TaskState, Verb
+from harnessd.domain.task import Counters, TaskState, Verb
+from harnessd.engine.machine import Run
 from harnessd.engine.protocol import (
     CallModel,
     CallTool,
@@ -35,12 +37,13 @@ from harnessd.engine.protocol import (
     WaitElapsed,
 )
 from tests.engine.desk import Desk, unpaired
+from tests.engine.ledger import stored_counters, through_json
 from tests.engine.scenery import (
     EFFECTS,
-    FREE,
+    LIMITS,
     MODEL_FAILURES,
+    RULES,
     TOOL_FAILURES,
-    TOOLS,
     calls,
     illegal,
     model_failure,
@@ -50,14 +53,6 @@ from tests.engine.scenery import (
     tool_failure,
 )
 
-IMPATIENT = "---\nkind: retry\nmodel: {retries: 1, classes: {auth: {do: needs_human}}}\npark: {max: 2m}\n"
-_STRICT_CLASSES = "execution_failed: {do: stop}, permission_denied: {do: needs_human}"
-STRICT = f"---\nkind: retry\ntool: {{retries: 1, classes: {{{_STRICT_CLASSES}}}}}\n"
-RULES = (TOOLS, FREE, FREE + IMPATIENT, TOOLS + "ask: {after: 1h, do: stop}\n" + STRICT)
-LIMITS: tuple[dict[str, float], ...] = (
-    *({}, {}, {"tool_calls": 3.0}, {"tool_calls": 8.0}, {"turns": 4.0}, {"cost_usd": 0.6}, {"tokens": 150.0}),
-    {"wall_time": 2_000.0},
-)
 ANSWERS: dict[str, ModelReply] = {
     "cut off": reply(TextBlock("and th"), finish=FinishReason.LENGTH),
     "done": says("done"),
@@ -73,6 +68,11 @@ DISTURBANCES = (
 arguments = st.sampled_from([{}, {}, {"a": 1}, {"a": 1}, {"a": 2}, {"a": 3}, None])
 wanted = st.tuples(st.sampled_from([*EFFECTS, *EFFECTS, "pay", "look", "nothing"]), arguments)
 luck = st.sampled_from([0.0, 0.5, 0.999])
+
+
+def without_clocks(counters: Counters) -> Counters:
+    """The counters but for the task's clocks, which run on while nothing is recorded."""
+    return replace(counters, wall_s=0.0, working_s=0.0)
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -110,7 +110,9 @@ class AnyOrder(RuleBasedStateMachine):
         if what in ANSWERS:
             self.desk.replied(ANSWERS[what])
         else:
-            self.desk.model_failed(model_failure(what), luck)
+            (act,) = self.desk.under_way.values()
+            assert isinstance(act, CallModel)
+            self.desk.model_failed(model_failure(what, act.request.model), luck)
 
     # --- tools ----------------------------------------------------------------------------------------------------
 
@@ -185,7 +187,8 @@ class AnyOrder(RuleBasedStateMachine):
         before: list[Event] = [Cancelled(desk.now, "eve")] if "cancelled" in what else []
         before += [StepDown(desk.now, "pause")] if "paused" in what else []
         commands = desk.lease(*before)
-        if waiting is not None and waiting > desk.now and not before:
+        asks_first = any(event.type == "recovery_stopped" for event in desk.ledger.events)
+        if waiting is not None and waiting > desk.now and not before and not asks_first:
             assert commands == (Wait(waiting),), "a run restored in a backoff goes on as the unbroken one"
 
     def _illegal_events_change_nothing(self) -> None:
@@ -314,6 +317,41 @@ class AnyOrder(RuleBasedStateMachine):
         assert ledger.counters.turns == sum(node.kind is NodeKind.ASSISTANT for node in ledger.nodes.values())
         assert ledger.counters.tool_calls == len(self._tries())
         assert sum(ledger.counters.calls_of.values()) == ledger.counters.tool_calls
+
+    @invariant()
+    def a_restored_run_knows_what_the_unbroken_one_knows(self) -> None:
+        ledger, run = self.desk.ledger, self.desk.run
+        live = run._s
+        if not self.desk.sound or not live.path:
+            return
+        assert without_clocks(stored_counters(run.counters)) == without_clocks(ledger.counters)
+        assert [through_json(dict(node.payload)) for node in live.path] == [node.payload for node in ledger.path]
+        restored = Run.restore(live.brief, ledger.path, ledger.journal(), ledger.counters)._s
+        assert [(call.use, call.stand_in) for call in restored.pending] == [
+            (call.use, call.stand_in) for call in live.pending
+        ]
+
+    @invariant()
+    def who_answered_is_on_the_node(self) -> None:
+        asked = {act.call: act.request.model for act in self.desk.requests}
+        assert set(asked.values()) <= {"primary", "second", "third", "long"}
+        for node in self.desk.ledger.nodes.values():
+            if node.kind is NodeKind.ASSISTANT:
+                assert node.payload["facts"]["model"] in asked.values()
+
+    @invariant()
+    def what_began_ends_before_it_begins_again(self) -> None:
+        events = self.desk.ledger.events
+        outages = [event.type for event in events if event.type in ("outage_started", "outage_ended")]
+        assert outages == ["outage_started", "outage_ended"][:2] * (len(outages) // 2) + outages[:1] * (
+            len(outages) % 2
+        )
+        assert outages[:1] != ["outage_ended"]
+        for dependency in {event.data["dependency"] for event in events if event.type == "recovered"}:
+            mine = [event.type for event in events if event.data.get("dependency") == dependency]
+            story = [kind for kind in mine if kind in ("degraded", "recovered")]
+            assert story[0] == "degraded"
+            assert "recovered recovered" not in " ".join(story)
 
     @invariant()
     def each_warning_is_given_once(self) -> None:
