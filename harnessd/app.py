@@ -49,6 +49,7 @@ from harnessd.runtime.redact import Redactor
 from harnessd.runtime.runner import Surroundings
 from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.traffic.caller import task_names
+from harnessd.runtime.traffic.dependencies import Dependencies
 from harnessd.runtime.traffic.desk import seats
 from harnessd.runtime.traffic.passage import Traffic
 from harnessd.runtime.traffic.prober import Prober
@@ -137,6 +138,7 @@ class _Daemon:
     configured: Configured = field(init=False)
     catalog: Catalog = field(init=False)
     keeper: Keeper = field(init=False)
+    dependencies: Dependencies = field(init=False)
 
     async def run(self) -> int:
         """Open everything, serve, close everything."""
@@ -176,8 +178,7 @@ class _Daemon:
         await traffic.load()
         gateway = Gateway(self._services(clients), self.crash, traffic)
         pool = self._pool(store, gateway, traffic, in_force, owner)
-        prober = Prober(traffic, store, self.clock, pool.wake, self.settings.workers)
-        in_force.changed += [traffic.changed, prober.limits_changed, pool.wake]
+        prober = self._look_after(traffic, gateway, store, in_force, pool)
         self.keeper = self._keeper(store, in_force, pool, start)
         reloader = self._reloader(start)
         facade = self._facade(pool, in_force, reloader)
@@ -186,11 +187,12 @@ class _Daemon:
         await store.release_all(self.clock.now())
 
         async def control(stop: asyncio.Event, started: Callable[[], None]) -> None:
-            lineage = Lineage(os.getpid(), self.jobs.task_of)
+            about: dict[str, Any] = {
+                "lineage": Lineage(os.getpid(), self.jobs.task_of),
+                "dependencies": self.dependencies,
+            }
             uid = os.geteuid()
-            await serve_control(
-                listener, store, facade, stop, clock=self.clock, uid=uid, started=started, lineage=lineage
-            )
+            await serve_control(listener, store, facade, stop, clock=self.clock, uid=uid, started=started, **about)
 
         async def close() -> None:
             await self.jobs.aclose()
@@ -214,6 +216,15 @@ class _Daemon:
                 close=close,
             )
         )
+
+    def _look_after(self, traffic: Traffic, gateway: Gateway, store: SqlStore, in_force: InForce, pool: Pool) -> Prober:
+        """What people see of dependencies, and who brings parked tasks back."""
+        prober = Prober(traffic, store, self.clock, pool.wake, self.settings.workers)
+        in_force.changed += [traffic.changed, prober.limits_changed, pool.wake]
+        self.dependencies = Dependencies(
+            traffic, gateway, store, self.clock, models=self.configured.models, tools=self.tools, woken=pool.wake
+        )
+        return prober
 
     def _services(self, clients: Clients) -> dict[str, Service]:
         services = {}
@@ -311,6 +322,7 @@ class _Daemon:
             "started_at": self.started_at,
             "ready": True,
             "workers": self.settings.workers,
-            "warnings": [str(warning) for warning in self.keeper.warnings],
+            "warnings": [*self.dependencies.warnings(), *(str(warning) for warning in self.keeper.warnings)],
+            "breakers": self.dependencies.open_breakers(),
             "policies": self.keeper.facts(),
         }

@@ -112,6 +112,31 @@ class FakeDaemon:
         return ()
 
 
+class FakeDependencies:
+    """Behaves as `Dependencies`: one model, one tool, both well."""
+
+    def breakers(self) -> Sequence[Mapping[str, Any]]:
+        return [{"name": "model/primary", "state": "closed"}]
+
+    async def trip(self, name: str, for_s: float, by: str, note: str) -> Mapping[str, Any] | Refused:
+        return {"name": name, "state": "tripped", "why": f"by {by}: {note}", "next": f"probe in {for_s:g}s"}
+
+    async def reset(self, name: str, by: str, note: str) -> Mapping[str, Any] | Refused:
+        return {"name": name, "state": "closed", "why": f"by {by}: {note}", "next": ""}
+
+    def models(self) -> Sequence[Mapping[str, Any]]:
+        return [{"model": "primary"}]
+
+    async def check_model(self, alias: str) -> Mapping[str, Any] | Refused:
+        return {"model": alias, "ok": True}
+
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        return [{"tool": "bash"}]
+
+    async def check_tool(self, name: str) -> Mapping[str, Any] | Refused:
+        return {"tool": name, "ok": True}
+
+
 @dataclass
 class ControlServer:
     """A running server. `do` runs a coroutine in its loop, where the store lives."""
@@ -257,6 +282,7 @@ async def _run(
                 uid=os.geteuid(),
                 started=started.set,
                 lineage=lineage,
+                dependencies=FakeDependencies(),
             )
             await ending
             if not server.stop.is_set():

@@ -51,6 +51,13 @@ class Configured:
             )
         return Catalog(agents, models, tools)
 
+    def models(self) -> dict[str, dict[str, Any]]:
+        """The models for people; no key."""
+        return {
+            alias: {"protocol": model.protocol, "name": model.model, "base_url": model.base_url, "window": model.window}
+            for alias, model in self.settings.models.items()
+        }
+
     def prices(self, alias: str) -> Prices:
         """What a model costs; without a price it counts as the dearest declared one, never as free (R3.9)."""
         price = self.settings.models[alias].prices

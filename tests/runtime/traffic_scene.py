@@ -78,10 +78,12 @@ class Scene:
     traffic: Traffic
     gateway: Gateway
     _in_force: list[PolicySet]
+    changed: Callable[[], None] = lambda: None  # who else hears of other policies
 
     def set(self, text: str) -> None:
         self._in_force[0] = policies(text)
         self.traffic.changed()
+        self.changed()
 
     async def call(self, alias: str = "primary", **facts: object) -> ModelReply | Failure:
         """One attempt of a caller; facts as in `Caller`."""

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp
 from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, StoreLocked, StoreLost
 from harnessd.domain.ports import Clock, Store
 from harnessd.runtime.control.answers import Bad, error
+from harnessd.runtime.control.dependencies.port import Dependencies
 from harnessd.runtime.control.handlers import Handlers, refuse_method, refuse_path
 from harnessd.runtime.control.lineage import Lineage
 from harnessd.runtime.control.listen import Listener, listen
@@ -28,7 +29,7 @@ from harnessd.runtime.control.live import Live, Told
 from harnessd.runtime.control.peer import Admission, Gate, PeerProtocol
 from harnessd.runtime.control.routes import ROUTES, Handler
 
-__all__ = ["Lineage", "Listener", "Live", "Told", "application", "listen", "serve"]
+__all__ = ["Dependencies", "Lineage", "Listener", "Live", "Told", "application", "listen", "serve"]
 
 _log = logging.getLogger(__name__)
 # A stream says good-bye within a moment; what is still open after this is cut.
@@ -52,13 +53,16 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     uid: int,
     started: Callable[[], None] = lambda: None,
     lineage: Lineage | None = None,
+    dependencies: Dependencies | None = None,
 ) -> None:
     """Answer until `stop` is set, then end open streams, close, and take the socket file away.
 
     `started` is called once requests are accepted. Only `uid`, root and the listener's group may call;
     with `lineage`, processes below the daemon may do no more than read their own task.
     """
-    app = application(store, live, stop, clock=clock, admission=Admission(uid, listener.group))
+    app = application(
+        store, live, stop, clock=clock, admission=Admission(uid, listener.group), dependencies=dependencies
+    )
     config = uvicorn.Config(
         app,
         http=type("Protocol", (PeerProtocol,), {"lineage": lineage}),
@@ -79,9 +83,17 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
         listener.remove()
 
 
-def application(store: Store, live: Live, stop: asyncio.Event, *, clock: Clock, admission: Admission) -> ASGIApp:
+def application(
+    store: Store,
+    live: Live,
+    stop: asyncio.Event,
+    *,
+    clock: Clock,
+    admission: Admission,
+    dependencies: Dependencies | None = None,
+) -> ASGIApp:
     """The ASGI application, gate included."""
-    handlers = Handlers(store, live, clock, stop)
+    handlers = Handlers(store, live, clock, stop, dependencies)
     routes = [
         Route(row.path, _guarded(getattr(handlers, row.handler), live), methods=[row.method], name=row.handler)
         for row in ROUTES

@@ -16,6 +16,8 @@ from harnessd.domain.record import Question
 from harnessd.domain.task import StopReason, Task, TaskState
 from harnessd.runtime.control import asked, openapi, show
 from harnessd.runtime.control.answers import Bad, Json, accept, error, read_object
+from harnessd.runtime.control.dependencies.handlers import DependencyHandlers
+from harnessd.runtime.control.dependencies.port import Dependencies
 from harnessd.runtime.control.events import Wanted, stream
 from harnessd.runtime.control.live import Live
 from harnessd.runtime.control.peer import Caller
@@ -27,11 +29,19 @@ _DAY_S = 86400.0
 _RUNNING_SHOWN = 20
 
 
-class Handlers(PolicyHandlers):
+class Handlers(PolicyHandlers, DependencyHandlers):
     """One method for each row of the table."""
 
-    def __init__(self, store: Store, live: Live, clock: Clock, stop: asyncio.Event) -> None:
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        clock: Clock,
+        stop: asyncio.Event,
+        dependencies: Dependencies | None = None,
+    ) -> None:
         """`stop` is set when the daemon ends: open streams say good-bye then."""
+        self._dependencies = dependencies
         self._store, self._live, self._clock, self._stop = store, live, clock, stop
         self._verbs = Verbs(store, live, clock)
 

@@ -117,6 +117,17 @@ _REVERT: Mapping[str, Any] = {
     "properties": {"revision": {"type": ["integer", "string"]}, "note": {"type": "string"}},
 }
 
+_BREAKER: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["do"],
+    "additionalProperties": False,
+    "properties": {
+        "do": {"enum": ["trip", "reset"]},
+        "for": {"type": "number", "description": "trip: seconds, an hour if not said."},
+        "note": {"type": "string"},
+    },
+}
+
 ROUTES: tuple[RouteRow, ...] = (
     RouteRow("GET", "/v1/status", "status", "The daemon, its queue, what runs, and what ended in the last day."),
     RouteRow("GET", "/v1/openapi.json", "openapi", "This document."),
@@ -158,6 +169,19 @@ ROUTES: tuple[RouteRow, ...] = (
         _ANSWER,
         (400, 404, 409, 413, 415, 422),
     ),
+    RouteRow("GET", "/v1/breakers", "breakers", "All breakers.", errors=(409,)),
+    RouteRow(
+        "POST",
+        "/v1/breakers/{name:path}",
+        "change_breaker",
+        "Trip or reset a breaker by hand.",
+        body=_BREAKER,
+        errors=(400, 404, 409, 413, 415, 422),
+    ),
+    RouteRow("GET", "/v1/models", "models", "All models and what is measured of them.", errors=(409,)),
+    RouteRow("POST", "/v1/models/{alias}/check", "check_model", "One cheap real call.", errors=(404, 409, 415)),
+    RouteRow("GET", "/v1/tools", "tools", "All tools.", errors=(409,)),
+    RouteRow("POST", "/v1/tools/{tool}/check", "check_tool", "Whether it can be called now.", errors=(404, 409, 415)),
     RouteRow("GET", "/v1/policies", "policies", "What is in force, what is held, what was refused."),
     RouteRow("GET", "/v1/policies/revisions", "revisions", "All revisions, newest first."),
     RouteRow("GET", "/v1/policies/revisions/{number}", "revision", "One revision and its texts.", errors=(404, 422)),

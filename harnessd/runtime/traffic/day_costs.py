@@ -33,7 +33,7 @@ class DayCosts:
         self._day = day_of(clock.now())
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._reserved: defaultdict[str, float] = defaultdict(float)
-        self._told: set[tuple[str, str]] = set()
+        self._ceilings: dict[str, float] = {}
 
     async def load(self) -> None:
         """Take up what was spent today before a restart."""
@@ -49,6 +49,11 @@ class DayCosts:
         """USD settled or reserved today."""
         self._turn_over()
         return self._spent.get(name, 0.0) + self._reserved.get(name, 0.0)
+
+    def names(self) -> list[str]:
+        """Everybody who was charged today."""
+        self._turn_over()
+        return sorted(self._spent.keys() | self._reserved.keys())
 
     def hold(self, names: Iterable[str], usd: float) -> Reservation:
         """Reserve in memory, at once."""
@@ -76,16 +81,17 @@ class DayCosts:
         if difference:
             await self._store.charge(dict.fromkeys(held.names, difference), held.day)
 
-    async def tell_ceiling(self, name: str, told: Transition) -> None:
+    async def tell_ceiling(self, name: str, limit: float, told: Transition) -> None:
         """Leave the event of a ceiling, once a day."""
-        key = (day_of(self._clock.now()), name)
-        if key not in self._told:
-            self._told.add(key)
-            await self._store.reach_ceiling(name, key[0], told, self._clock.now())
+        self._turn_over()
+        known, self._ceilings[name] = name in self._ceilings, limit
+        if not known:
+            await self._store.reach_ceiling(name, self._day, told, self._clock.now())
 
-    def reached(self) -> list[str]:
-        """The names whose ceiling was reached today."""
-        return [name for day, name in self._told if day == day_of(self._clock.now())]
+    def reached_at(self, name: str) -> float:
+        """The limit that a name last ran into today; 0 where it did not."""
+        self._turn_over()
+        return self._ceilings.get(name, 0.0)
 
     def _turn_over(self) -> None:
         today = day_of(self._clock.now())
@@ -93,7 +99,7 @@ class DayCosts:
             self._day = today
             self._spent.clear()
             self._reserved.clear()
-            self._told.clear()
+            self._ceilings.clear()
 
 
 def day_of(now: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from harnessd.domain.failure import Failure
@@ -281,7 +281,7 @@ class Seats:
     one_by_one: bool = False
 
 
-def seats(policies: PolicySet, names_of_running: list[tuple[str, ...]]) -> Seats:
+def seats(policies: PolicySet, names_of_running: Sequence[tuple[str, ...]]) -> Seats:
     """The tasks that `concurrency` of agents, labels and the daemon still lets run (R3.15)."""
     if not any(
         rule.concurrency is not None and not all(name.text.startswith(CALLED) for name in rule.for_)

@@ -170,7 +170,7 @@ class Traffic:
         rule |= {"file": held.rule.file, "line": str(held.rule.line)}
         data = {"dependency": ceiling.name, "sentence": held.sentence, "until": now + left_s, "rule": rule}
         told = Transition(EventType.CEILING_REACHED.value, data, held.rule.revision)
-        await self.days.tell_ceiling(ceiling.name, told)
+        await self.days.tell_ceiling(ceiling.name, self.desk.settings(ceiling.name).cost_usd_per_day or 0.0, told)
         return Failure(
             source=source,
             dependency=ceiling.name,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from harnessd.domain.breaker_store import BreakerStore
 from harnessd.domain.ports import Clock
 from harnessd.runtime.traffic.breakers import Breaker, Breakers
-from harnessd.runtime.traffic.desk import Desk
+from harnessd.runtime.traffic.desk import CALLED, Desk
 from harnessd.runtime.traffic.passage import Traffic
 
 _STEPS = 20  # of a ramp: so many times others are woken while it lasts
@@ -30,6 +30,7 @@ class Prober:
         self._woken, self._at_once = woken, at_once
         self._bell = asyncio.Event()
         self._asked: dict[str, float] = {}  # breaker -> when a probe was woken for it
+        self._next: dict[str, float] = {}  # closed again -> when the next few may come
         self._owed: dict[str, int] = {}  # closed again -> tasks that were parked on it then
         self._closed: set[str] = set()
         self._ceilings_moved = False
@@ -59,8 +60,7 @@ class Prober:
         if breaker is not None and breaker.state.phase == "closed":
             self._closed.add(name)
         else:
-            self._closed.discard(name)
-            self._owed.pop(name, None)
+            self._forget(name)
         self._bell.set()
 
     async def _round(self) -> float | None:
@@ -102,23 +102,32 @@ class Prober:
         self._asked.pop(name, None)
         owed = min(parked, self._owed.setdefault(name, parked))
         if owed <= 0:
-            self._closed.discard(name)
-            self._owed.pop(name, None)
+            self._forget(name)
             return None
-        limits = self._breakers.settings(name)
+        limits, now = self._breakers.settings(name), self._clock.now()
         admitted, _ = self._breakers.ramp(name, self._at_once)
+        if admitted < self._at_once and now < self._next.get(name, 0.0):
+            return self._next[name] - now
         count = min(owed, max(1, math.ceil(admitted / _STEPS) if admitted < self._at_once else owed))
         await self._wake(name, count, f"{name} is well again")
         self._owed[name] = owed - count
+        self._next[name] = now + limits.ramp_s / _STEPS
         return limits.ramp_s / _STEPS
+
+    def _forget(self, name: str) -> None:
+        self._closed.discard(name)
+        self._owed.pop(name, None)
+        self._next.pop(name, None)
 
     async def _ceilings(self, parked: Mapping[str, int]) -> None:
         if not self._ceilings_moved:
             return
         self._ceilings_moved = False
-        for name in self._traffic.days.reached():
-            limit = self._desk.settings(name).cost_usd_per_day
-            if parked.get(name) and (limit is None or self._traffic.days.charged(name) < limit):
+        for name in parked:
+            if name.startswith(CALLED):
+                continue
+            limit, reached = self._desk.settings(name).cost_usd_per_day, self._traffic.days.reached_at(name)
+            if limit is None or limit > max(reached, self._traffic.days.charged(name)):
                 await self._wake(name, self._at_once, f"the day's limit of {name} was raised")
 
     async def _wake(self, name: str, count: int, why: str) -> None:
