@@ -37,7 +37,7 @@ SCRIPTS = {
 }
 ASK = "kind: tools\npermissions: [{for: tool/write_file, do: ask}]\n"
 # What a worker still has to obey: the row stays as it is for a moment.
-BY_WORKER = {Verb.CANCEL: "stopped", Verb.PAUSE: "paused"}
+BY_WORKER = {Verb.CANCEL: TaskState.STOPPED, Verb.PAUSE: TaskState.PAUSED}
 VERBS = (Verb.CANCEL, Verb.PAUSE, Verb.RESUME, Verb.RETRY)
 STATES = [state for state in TaskState if state is not TaskState.ROLLING_BACK]
 # Asking for what is there already is no mistake.
@@ -71,13 +71,13 @@ class Stage:
 
     def verb(self, task: str, verb: str, **body: object) -> str:
         """The code of the refusal, or nothing."""
+        refused = Problem(0, "", "", "")
         try:
             self.client.post(f"/v1/tasks/{task}/{verb}", body)
-        except Problem as refused:
-            assert refused.message
-            assert refused.hint, f"{verb}: {refused.message} says nothing of what to do"
-            return refused.code
-        return ""
+        except Problem as problem:
+            refused = problem
+        assert bool(refused.code) == bool(refused.message) == bool(refused.hint), "what is wrong, and what to do"
+        return refused.code
 
     def _submit(self, agent: str, **more: object) -> str:
         space = self.daemon.workspace(f"w{next(self.number)}")
@@ -112,23 +112,17 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_a_verb_moves_a_task_as_the_table_says(stage: Stage, state: TaskState, verb: Verb) -> None:
     task = stage.task(state)
     target = after(state, verb)
-    refused = stage.verb(
-        task, verb.value, **({"now": True} if (state, verb) == (TaskState.RUNNING, Verb.PAUSE) else {})
-    )
+    now = {"now": True} if (state, verb) == (TaskState.RUNNING, Verb.PAUSE) else {}
+    refused = stage.verb(task, verb.value, **now)
     if target is None and (state, verb) not in SAME:
         assert refused == "refused"
         assert stage.client.get(f"/v1/tasks/{task}")["state"] == state.value
         return
     assert refused == ""
-    wanted = (BY_WORKER.get(verb, target),) if state is TaskState.RUNNING else (target or state,)
+    wanted = BY_WORKER.get(verb, target) if state is TaskState.RUNNING else target
     # A queued task is taken at once and runs on from there.
-    onward = {TaskState.QUEUED: ("queued", "running", "parked", "waiting", "completed")}
-    states = [str(each) for each in wanted]
-    if wanted[0] in onward:
-        states = list(onward[TaskState.QUEUED])
-    elif wanted[0] is None:
-        states = [state.value]
-    stage.daemon.until(stage.client, task, states, 20)
+    onward = ("queued", "running", "parked", "waiting", "completed")
+    stage.daemon.until(stage.client, task, onward if wanted is TaskState.QUEUED else (str(wanted or state),), 20)
 
 
 @pytest.mark.parametrize("state", STATES)
