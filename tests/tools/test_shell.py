@@ -60,7 +60,8 @@ async def test_stdin_is_at_its_end(bench: Bench) -> None:
 async def test_signals_that_the_supervisor_ignores_have_their_defaults_again(bench: Bench) -> None:
     outcome = await bench.done("bash", command="(kill -TERM $BASHPID; echo survived); grep SigIgn /proc/self/status")
     assert "survived" not in outcome.text
-    assert "SigIgn:\t0000000000000000" in outcome.text
+    ignored = int(outcome.text.split("SigIgn:")[1].split()[0], 16)
+    assert ignored & 0x7FFFFFFF == 0, "of the real-time signals, whoever started the tests may ignore some"
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
