@@ -79,8 +79,18 @@ def test_a_link_whose_breaker_is_open_is_passed_over() -> None:
 def test_an_open_breaker_hands_the_call_on() -> None:
     at = trial(CHAIN)
     at.take(busy(10))
+    at.take(fact(model="model/local"))
     answer = at.take(fact(model="model/primary"))
     assert did(answer) == ("fallback", "model/second", 0.0)
+    assert "is open" in answer.says
+
+
+def test_an_open_breaker_is_met_by_the_tasks_own_ladder() -> None:
+    at = trial(named={"retry": "interactive"})
+    at.take(busy(10))
+    answer = at.take(fact(model="model/primary"))
+    assert (answer.do, answer.reason) == ("stop", "service_unavailable")
+    assert answer.passed[0] == "retry: the breaker of model/primary is open"
 
 
 def test_the_chain_of_a_tool() -> None:
@@ -249,6 +259,12 @@ def test_a_days_money_falls_back_where_a_chain_is_declared() -> None:
     used = Step({"model": "model/primary"}, used={"cost_usd_per_day": 10.0})
     assert did(at.take(used)) == ("fallback", "model/second", 0.0)
     assert trial(limits).take(used).do == "needs_human"
+
+
+def test_a_days_money_may_end_the_task() -> None:
+    at = trial("kind: limits\nrules: [{for: agent/crawler, cost_usd_per_day: 10, do: stop}]\n")
+    answer = at.take(Step({"agent": "crawler"}, used={"cost_usd_per_day": 10.0}))
+    assert (answer.do, answer.reason, answer.error_class) == ("stop", "quota_exhausted", "quota_exhausted")
 
 
 def test_who_is_told() -> None:

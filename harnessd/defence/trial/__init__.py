@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from harnessd.defence.trial.calling import called
-from harnessd.defence.trial.failing import answered, failed
+from harnessd.defence.trial.failing import answered, breaker_open, failed
 from harnessd.defence.trial.judging import agent_failed, compacted, in_window, kept, on_disk, time_passed, told, used
 from harnessd.defence.trial.state import State
 from harnessd.defence.trial.step import Answer, Step
@@ -99,4 +99,7 @@ def _attempt(s: State, step: Step) -> Answer:
     s.asked = None
     if step.failed:
         return failed(s, step)
+    waits = 0.0 if "lasting" in step.facts else s.closed_for(step.facts.get("tool") or step.facts["model"])
+    if waits:
+        return breaker_open(s, step, waits)
     return called(s, step) if "tool" in step.facts else answered(s, step.facts["model"])

@@ -13,7 +13,6 @@ from harnessd.domain.decision import RuleRef
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import ErrorClass
 from harnessd.domain.task import StopReason
-from harnessd.policy import breaker as breaker_policy
 from harnessd.policy import escalation as escalation_policy
 from harnessd.policy import loop as loop_policy
 from harnessd.policy import tools as tools_policy
@@ -25,9 +24,6 @@ def called(s: State, step: Step) -> Answer:
     facts, settings = call_facts(s, step), settings_of(s, step)
     if "lasting" in step.facts:
         return _running(settings, facts.tool, step.facts["lasting"])
-    waits = s.closed_for(facts.tool)
-    if waits:
-        return _breaker_open(s, facts.tool, waits)
     if settings.max_calls is not None and s.calls_of[facts.tool] >= settings.max_calls:
         says = f"all {settings.max_calls} calls of it are used. Go on without it."
         return Answer("deny", (settings.refs["max_calls"],), says=says)
@@ -95,12 +91,6 @@ def _running(settings: tools_policy.ToolSettings, tool: str, lasting_s: float) -
 
 def _ref(settings: tools_policy.ToolSettings, leaf: str, tool: str) -> RuleRef:
     return settings.refs.get(leaf, RuleRef("tools", "default", f"default of {leaf} for {tool}", "harnessd", 0))
-
-
-def _breaker_open(s: State, tool: str, wait_s: float) -> Answer:
-    limits = breaker_policy.settings(s.policies.breaker, tool)
-    says = f"The breaker of {tool} is open. Retry after {wait_s:g} seconds."
-    return Answer("observe", tuple(dict.fromkeys(limits.refs.values())), ErrorClass.UNAVAILABLE.value, says=says)
 
 
 def looped(s: State, step: Step, call: loop_policy.Call) -> Answer | None:

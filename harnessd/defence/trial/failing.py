@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 
 from harnessd.defence import line1_self_heal, line2_contain
 from harnessd.defence.endings import stop_reason, stop_sentence
-from harnessd.defence.incident import Episode, Incident, Links, Tallies, Whose, incident_of
+from harnessd.defence.incident import (
+    BREAKER_OPEN,
+    DAY_LIMIT_REACHED,
+    Episode,
+    Incident,
+    Links,
+    Tallies,
+    Whose,
+    incident_of,
+)
 from harnessd.defence.trial.calling import ask_person, call_facts, looped, settings_of
 from harnessd.defence.trial.climb import climb
 from harnessd.defence.trial.state import CallEpisode, State
@@ -19,6 +28,7 @@ from harnessd.domain.failure import ErrorClass, Failure, Source
 from harnessd.domain.wait_hints import retry_after_s
 from harnessd.policy import breaker as breaker_policy
 from harnessd.policy import fallback as fallback_policy
+from harnessd.policy import limits as limits_policy
 from harnessd.policy import loop as loop_policy
 from harnessd.policy import retry as retry_policy
 from harnessd.policy import tools as tools_policy
@@ -64,6 +74,48 @@ def failed(s: State, step: Step) -> Answer:
     opened = s.attempt(dependency, breaker_policy.outcome_of(limits, incident.error_class, 0.0))
     answer = _against(Trouble(s, step, incident, call))
     return replace(answer, says=f"{answer.says} {opened}".strip()) if opened else answer
+
+
+def breaker_open(s: State, step: Step, wait_s: float) -> Answer:
+    """A call that an open breaker lets not through: the class's ladder without `retry`."""
+    tool = "tool" in step.facts
+    name = step.facts["tool" if tool else "model"]
+    refs = tuple(dict.fromkeys(breaker_policy.settings(s.policies.breaker, name).refs.values()))
+    failure = Failure(
+        "tool" if tool else "model",
+        name,
+        f"the breaker of {name} is open for {wait_s:g}s",
+        code=BREAKER_OPEN,
+        retry_after_s=wait_s,
+        hint=ErrorClass.UNAVAILABLE if tool else None,
+        advice="Go on without it, or try something else." if tool else "",
+    )
+    answer = _not_made(s, step, failure)
+    return replace(answer, rules=(*answer.rules, *refs))
+
+
+def day_used_up(s: State, step: Step, held: limits_policy.Held, left_s: float) -> Answer:
+    """A call for which no money of this UTC day is left: the limit's own ladder."""
+    rule = {name: getattr(held.rule, name) for name in ("kind", "name", "rule", "file", "line")}
+    failure = Failure(
+        "model",
+        step.facts.get("model", ""),
+        held.sentence,
+        code=DAY_LIMIT_REACHED,
+        retry_after_s=left_s,
+        body={"do": list(held.do), "rule": rule},
+        hint=ErrorClass.QUOTA_EXHAUSTED,
+    )
+    return _not_made(s, step, failure)
+
+
+def _not_made(s: State, step: Step, failure: Failure) -> Answer:
+    """No try is spent; people are told why."""
+    dependency = failure.dependency
+    call = s.call_about(failure.source, dependency, _key(s, step))
+    call.links[dependency] += 0
+    answer = _against(Trouble(s, step, incident_of(failure, _episode(s, step, call), s.rules), call))
+    return replace(answer, says=failure.message) if answer.do in ("park", "fallback") else answer
 
 
 def _classified(s: State, step: Step, failure: Failure) -> retry_policy.Classified:
@@ -117,7 +169,7 @@ def _episode(s: State, step: Step, call: CallEpisode) -> Episode:
     effect: EffectClass | None = settings_of(s, step).effect if tool else None
     if not tool and "effect" in facts:
         effect = EffectClass(facts["effect"])
-    dependency = facts["tool" if tool else "model"]
+    dependency = facts.get("tool") or facts.get("model", "")
     links, _ = fallback_policy.chain(s.rules.fallback, call.home)
     closed = {link: s.closed_for(link) for link in links}
     unable = {link: f"its breaker is open for {wait:g}s" for link, wait in closed.items() if wait}
@@ -274,27 +326,10 @@ def _stop(it: Trouble) -> Answer:
 
 
 def answered(s: State, dependency: str, rule: RuleRef | None = None) -> Answer:
-    """A model answered, or is about to be asked: an open breaker lets nothing through."""
-    waits = s.closed_for(dependency) if rule is None else 0.0
-    if waits:
-        return _breaker_open(s, dependency, waits)
+    """A model answered."""
     s.call = None
     s.failing = ("", 0)
     s.compactions = 0
     if dependency in s.away.values():
         s.away = {link: home for link, home in s.away.items() if home != dependency}
     return Answer("none", () if rule is None else (rule,), "ok", says=s.attempt(dependency, "ok"))
-
-
-def _breaker_open(s: State, model: str, wait_s: float) -> Answer:
-    refs = tuple(dict.fromkeys(breaker_policy.settings(s.policies.breaker, model).refs.values()))
-    says = f"The breaker of {model} is open for {wait_s:g}s."
-    home = s.away.get(model, model)
-    links, _ = fallback_policy.chain(s.rules.fallback, home)
-    unable = {link: "its breaker is open" for link in links if s.closed_for(link)}
-    following = fallback_policy.next_link(s.rules.fallback, home, None, {model}, unable)
-    if isinstance(following, fallback_policy.Link):
-        s.away[following.name] = home
-        return Answer("fallback", (*refs, following.rule), to=following.name, says=says)
-    s.wait(wait_s)
-    return Answer("park", refs, waited_s=wait_s, says=says)

@@ -9,6 +9,7 @@ from typing import Literal
 from harnessd.defence.endings import stop_reason
 from harnessd.defence.trial.calling import ask_person, escalation_facts, looping_answer
 from harnessd.defence.trial.climb import climb
+from harnessd.defence.trial.failing import day_used_up
 from harnessd.defence.trial.state import State
 from harnessd.defence.trial.step import Answer, Step
 from harnessd.domain.decision import RuleRef
@@ -17,7 +18,6 @@ from harnessd.domain.task import StopReason
 from harnessd.policy import budget as budget_policy
 from harnessd.policy import compaction as compaction_policy
 from harnessd.policy import escalation as escalation_policy
-from harnessd.policy import fallback as fallback_policy
 from harnessd.policy import limits as limits_policy
 from harnessd.policy import notify as notify_policy
 from harnessd.policy import retention as retention_policy
@@ -83,32 +83,9 @@ def _touched(s: State, step: Step) -> list[str]:
 
 
 def _held(s: State, step: Step, held: limits_policy.Held) -> Answer:
-    made = Answer("wait", (held.rule,), says=held.sentence)
-    if not held.do:
-        return made
-    midnight = _DAY_S - s.at % _DAY_S
-
-    def park() -> Answer:
-        s.wait(midnight)
-        return replace(made, do="park", waited_s=midnight)
-
-    def fallback() -> Answer | str:
-        home = step.facts.get("model") or (f"agent/{s.agent_of(step)}" if s.agent_of(step) else "")
-        link = fallback_policy.next_link(s.rules.fallback, home, None, (), {})
-        if isinstance(link, fallback_policy.UsedUp):
-            return f"{home or 'the task'} has no chain"
-        return replace(made, do="fallback", to=link.name, rules=(held.rule, link.rule))
-
-    reason = StopReason.BUDGET_EXHAUSTED.value
-    steps = {
-        "park": park,
-        "fallback": fallback,
-        "needs_human": lambda: ask_person(s, replace(made, do="needs_human")),
-        "stop": lambda: replace(made, do="stop", reason=reason),
-    }
-    taken = s.taken.setdefault(f"{held.rule.file}:{held.rule.line}", Counter())
-    answer = climb(held.do, steps, taken)
-    return answer if isinstance(answer, Answer) else replace(made, do="stop", reason=reason, passed=answer)
+    if held.do:
+        return day_used_up(s, step, held, _DAY_S - s.at % _DAY_S)
+    return Answer("wait", (held.rule,), says=held.sentence)
 
 
 # --- the window -------------------------------------------------------------------------------------------------------

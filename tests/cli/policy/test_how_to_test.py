@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from tests.acceptance.test_how_to_policies import answered, plain, steps
 from tests.policy.written import HARNESS, repository
 
 PAGE = repository() / "docs" / "how-to" / "test-your-policies.md"
+
+pytestmark = pytest.mark.acceptance
 
 
 def test_the_page(tmp_path: Path) -> None:
