@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -116,11 +117,12 @@ def _settings(folder: Path | None, config: Path | None) -> ReadSettings | None:
     if folder is None:
         here = Path("harness.yaml")
         return read_settings(here, {}) if here.is_file() else None
-    beside = folder.absolute().parent / "harness.yaml"
+    place = Path(os.path.normpath(folder.absolute()))
+    beside = place.parent / "harness.yaml"
     read = read_settings(beside, {}) if beside.is_file() else None
     if read is None or read.settings is None:
         return None
-    return read if Path(read.settings.policies.dir) == folder.absolute() else None
+    return read if Path(read.settings.policies.dir) == place else None
 
 
 def _folder_of(settings: ReadSettings | None) -> tuple[Path | None, str]:
