@@ -8,7 +8,7 @@ from dataclasses import replace
 from harnessd.domain.failure import Failure
 from harnessd.domain.messages import ModelReply
 from harnessd.domain.ports import CallClocks, Progress
-from harnessd.domain.token_estimate import estimate_tokens
+from harnessd.domain.tokens import estimate_tokens
 from harnessd.net import Redactor, secrets_of_url
 from harnessd.providers.answer import Reader
 from harnessd.providers.endpoint import Endpoint

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harnessd.cli.policy_classify import verdict
+from harnessd.cli.policy.classify import verdict
 from harnessd.config.load import builtin_policies
 from harnessd.domain.failure import Failure
 from harnessd.domain.messages import ModelReply

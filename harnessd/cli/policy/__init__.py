@@ -13,7 +13,7 @@ ROWS: Rows = {
     "schema": ("harnessd.cli.policy.explain:schema_", "JSON Schemas for editors."),
     "show": ("harnessd.cli.policy.show:show", "What is in force, and where each value comes from."),
     "diff": ("harnessd.cli.policy.diff:diff", "Compare revisions, folders and the files that are not in force yet."),
-    "classify": ("harnessd.cli.policy_classify:classify_", "What an answer of a model service is, and why."),
+    "classify": ("harnessd.cli.policy.classify:classify_", "What an answer of a model service is, and why."),
     "edit": ("harnessd.cli.policy.edit:edit", "Copy, edit, check, compare and replace a policy in one step."),
     "reload": ("harnessd.cli.policy.revisions:reload_", "Read the files now."),
     "history": ("harnessd.cli.policy.revisions:history", "All revisions, newest first."),

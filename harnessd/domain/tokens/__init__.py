@@ -1,4 +1,4 @@
-"""Token estimate: roughly how many tokens a JSON value is to a model, before any service has counted them; pure.
+"""Tokens: roughly how many of them a JSON value is to a model, before any service has counted them; pure.
 
 Bytes for each token by content kind, measured against a real vocabulary: four are right for prose alone. JSON, code
 and scripts other than Latin come to 2.4; runs of hex and base64 to 1.7. Rather too many than too few.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harnessd.domain.token_estimate import estimate_tokens
+from harnessd.domain.tokens import estimate_tokens
 
 NOISE = b"".join(hashlib.sha256(bytes([number])).digest() for number in range(64))
 
