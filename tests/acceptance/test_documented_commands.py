@@ -77,7 +77,7 @@ def script_of(page: Path) -> str:
         if "harnessd run" in lines:
             first_terminal += [line for line in lines if line != "harnessd run"]
             parts += ["(", *first_terminal, "exec harnessd run", ') >>"$CHECKOUT/daemon.log" 2>&1 &']
-            parts += ["until harnessctl status --ready >/dev/null 2>&1; do sleep 0.1; done"]
+            parts += ["until harnessctl status --ready >/dev/null 2>&1; do kill -0 $!; sleep 0.1; done"]
         else:
             parts += lines
     return "\n".join(parts) + "\n"
