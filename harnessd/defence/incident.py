@@ -171,6 +171,9 @@ def incident_of(
     settings = retry_policy.for_class(policies.retry, failure.source, error_class)
     if failure.code == DAY_LIMIT_REACHED and isinstance(failure.body, Mapping):
         settings = _of_the_limit(settings, failure.body, episode.parked_s + (failure.retry_after_s or 0.0))
+    slow = policies.retry.shape.model.slow
+    if slow.over is not None and failure.first_event_s is not None and failure.first_event_s > slow.over:
+        settings = replace(settings, switch_after=min(settings.switch_after, slow.switch_after))
     return Incident(
         task=episode.task,
         failure=failure,

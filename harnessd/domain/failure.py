@@ -84,6 +84,7 @@ class Failure:
         hint: for tools: the class the tool itself knows it to be (a tool's failures are born classified).
         advice: for tools: the suggested next step, in words for the model.
         output: for tools: what the tool had produced until then.
+        first_event_s: the dependency's measured median time to its first event, in seconds, where it is known.
         usage: of a model call that failed after its service had counted tokens: they are spent all the same.
     """
 
@@ -111,6 +112,7 @@ class Failure:
     output: str = ""
     cancelled: bool = False
     usage: Usage | None = None
+    first_event_s: float | None = None
 
 
 class HarnessError(Exception):

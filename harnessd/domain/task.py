@@ -147,7 +147,7 @@ class Counters:
     parked for and has not answered yet. `taken` counts the steps of ladders that act once an episode; tallies and loops
     look at nodes numbered above `tallies_from` and `loop_from`. `asking` is a question that is put to a person as soon
     as nothing is under way, `stand_ins` the tools that take over open calls, `recoveries_seen` how many of the task's
-    recoveries lie before its last step.
+    recoveries lie before its last step, `ending` how the task ends once nothing is under way.
     """
 
     turns: int = 0
@@ -180,6 +180,7 @@ class Counters:
     asking: str = ""
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     recoveries_seen: int = 0
+    ending: Mapping[str, Any] = field(default_factory=dict)
 
     def used(self, age_s: float) -> dict[str, float]:
         """What the budgets count, by the names policies have for them; times in seconds."""

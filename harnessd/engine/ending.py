@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from harnessd.defence.endings import next_steps
 from harnessd.domain.effect import EffectState
 from harnessd.domain.record import AskPerson, ChangeTask
@@ -18,6 +20,8 @@ def end(s: Situation, ending: Ending) -> None:
     """End now if nothing is in flight; else end what is, and then."""
     s.ending = ending
     if s.in_flight:
+        if ending.reason is not StopReason.ABORTED:  # a person's wish stands in the task's row
+            s.count(ending=asdict(ending))  # a crash meanwhile does not forget it
         s.acts.append(CancelCalls(tuple(s.in_flight)))
         s.state = RunState.CANCELLING
         return
@@ -36,7 +40,7 @@ def end(s: Situation, ending: Ending) -> None:
     # Whoever resumes the task begins a new episode: what was wrong may have been put right meanwhile.
     links.end_outage(s, answered=False)
     s.count(reserved_usd=0.0, wait_until=None, tries=0, episode_at=None, episode_parked_s=0.0)
-    s.count(tries_of={}, asking="", stand_ins={}, probing="")
+    s.count(tries_of={}, asking="", stand_ins={}, probing="", ending={})
     s.person_acts()
     s.records.append(
         ChangeTask(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -197,7 +197,18 @@ def situation_of(brief: RunBrief, path: tuple[Node, ...], journal: JournalView, 
         saved=counters,
     )
     situation.pending = _pending_calls(situation)
+    if counters.ending:
+        situation.ending = _ending(counters.ending)
     return situation
+
+
+def _ending(stored: Mapping[str, Any]) -> Ending:
+    """The ending that was decided before the run was cut off."""
+    return Ending(**{**stored, "reason": StopReason(stored["reason"]), "next_steps": _steps(stored["next_steps"])})
+
+
+def _steps(stored: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(step) for step in stored)
 
 
 def _pending_calls(situation: Situation) -> list[PendingCall]:

@@ -189,6 +189,16 @@ def test_a_rule_of_escalation_goes_before_the_class() -> None:  # R1.1
     assert desk.stands() is TaskState.WAITING
 
 
+def test_a_stop_that_waits_for_its_calls_to_end_is_not_forgotten_by_a_crash() -> None:  # R6.1
+    desk = started(f"{FREE}---\nkind: retry\ntool: {{classes: {{execution_failed: {{do: stop}}}}}}\n")
+    desk.replied(calls(("look", {"a": 1}), ("look", {"a": 2})))
+    desk.failed(tool_failure("look", "failed"), desk.effect_of(0))
+    assert desk.run.state is RunState.CANCELLING
+    desk.crash_and_lease()
+    assert desk.ledger.reason is StopReason.ERROR
+    assert "no such file" in desk.ledger.last_move.sentence
+
+
 def test_an_answer_that_never_came_ends_as_unanswered() -> None:  # R3.8
     desk = started(f"{FREE}---\nkind: escalation\nask: {{after: 1h, do: stop}}\n")
     does(desk, ("look", {"a": 1}), times=6)

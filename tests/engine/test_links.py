@@ -73,6 +73,12 @@ def test_the_waits_of_a_new_link_begin_at_base() -> None:
     assert desk.wait.until == desk.now + 0.5
 
 
+def test_a_slow_link_gets_fewer_tries() -> None:  # R3.16
+    desk = started(FREE + CHAINS)
+    desk.model_failed(replace(model_failure("server"), first_event_s=31.0))
+    assert asked(desk) == "second"
+
+
 def test_a_refusal_has_a_chain_of_its_own_and_is_never_sent_again_unchanged() -> None:  # R3.3, R3.4
     desk = started()
     fails(desk, "refused")
