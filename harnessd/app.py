@@ -49,6 +49,7 @@ from harnessd.runtime.redact import Redactor
 from harnessd.runtime.runner import Surroundings
 from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.traffic.caller import task_names
+from harnessd.runtime.traffic.chaos import Chaos
 from harnessd.runtime.traffic.dependencies import Dependencies
 from harnessd.runtime.traffic.desk import seats
 from harnessd.runtime.traffic.passage import Traffic
@@ -174,7 +175,8 @@ class _Daemon:
         self.tools = builtin_tools(confine, self.jobs)
         self.catalog = self.configured.catalog(self.tools)
         in_force = InForce(start.policies, self.configured.wishes, self.clock.now(), start.source)
-        traffic = Traffic(lambda: in_force.policies, self.clock, store, local_tools=self.tools)
+        chaos = Chaos(lambda: in_force.policies, self.clock) if self.settings.chaos else None
+        traffic = Traffic(lambda: in_force.policies, self.clock, store, local_tools=self.tools, chaos=chaos)
         await traffic.load()
         gateway = Gateway(self._services(clients), self.crash, traffic)
         pool = self._pool(store, gateway, traffic, in_force, owner)

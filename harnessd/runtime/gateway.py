@@ -67,7 +67,7 @@ class Gateway:
         """Perform one attempt, once limits and breaker let it through (R3.5, R3.15)."""
         service, traffic = self._services[request.model], self._traffic
         if traffic is None:
-            return await self._attempt(service, request, service.clocks, progress)
+            return await self._attempt(service, request, service.clocks, progress, caller)
         name = f"model/{request.model}"
         # Walking through a whole history is not for nothing.
         counts = service.prices.input or service.prices.output or traffic.counts_tokens
@@ -79,7 +79,7 @@ class Gateway:
         answer: ModelReply | Failure | None = None
         first = _FirstEvent(progress)
         try:
-            answer = await self._attempt(service, request, traffic.clocks(name), first)
+            answer = await self._attempt(service, request, traffic.clocks(name), first, caller)
         finally:
             if answer is None:
                 await traffic.cancelled(passed)
@@ -92,13 +92,21 @@ class Gateway:
     async def check(self, request: ModelRequest) -> ModelReply | Failure:
         """One call past limits and an open breaker, for a person who asks whether a model answers."""
         service = self._services[request.model]
-        return await self._attempt(service, request, service.clocks, lambda _: None)
+        return await self._attempt(service, request, service.clocks, lambda _: None, NOBODY)
 
     async def _attempt(
-        self, service: Service, request: ModelRequest, clocks: CallClocks, progress: Progress
+        self, service: Service, request: ModelRequest, clocks: CallClocks, progress: Progress, caller: Caller
     ) -> ModelReply | Failure:
         self._crashpoint("J4")
-        answer = await service.provider.call(request, clocks, self._watched(progress))
+        chaos = self._traffic.chaos if self._traffic is not None else None
+
+        async def perform() -> ModelReply | Failure:
+            return await service.provider.call(request, clocks, self._watched(progress))
+
+        if chaos is None:
+            answer = await perform()
+        else:
+            answer = await chaos.model(f"model/{request.model}", caller, clocks, perform)
         if isinstance(answer, Failure):
             return answer
         self._crashpoint("J7")

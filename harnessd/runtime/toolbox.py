@@ -53,23 +53,28 @@ class Toolbox:
         """
         name, traffic = f"tool/{command.tool}", self._traffic
         if traffic is None or not traffic.concerns(name):
-            return await self._call(task, command)
+            return await self._call(task, command, caller)
         passed = await traffic.enter(name, caller, source="tool")
         if isinstance(passed, Failure):
             return passed
         outcome: ToolOutcome | Failure | None = None
         try:
-            outcome = await self._call(task, command)
+            outcome = await self._call(task, command, caller)
         finally:
             if outcome is None:
                 await traffic.cancelled(passed)
         await traffic.left(passed, outcome if isinstance(outcome, Failure) else None)
         return outcome
 
-    async def _call(self, task: Task, command: CallTool) -> ToolOutcome | Failure:
+    async def _call(self, task: Task, command: CallTool, caller: Caller) -> ToolOutcome | Failure:
         tool = self.tools[command.tool]
         self._crashpoint("J9")
-        outcome = await tool.run(command.arguments, self.context(task, command))
+        chaos = self._traffic.chaos if self._traffic is not None else None
+
+        async def run() -> ToolOutcome | Failure:
+            return await tool.run(command.arguments, self.context(task, command))
+
+        outcome = await (run() if chaos is None else chaos.tool(f"tool/{command.tool}", caller, run))
         self._crashpoint("J12")
         return self._redacted(outcome)
 

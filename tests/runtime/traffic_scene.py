@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harnessd.domain.failure import Failure
-from harnessd.domain.messages import FinishReason, Message, ModelReply, ModelRequest, TextBlock, Usage
+from harnessd.domain.messages import Block, FinishReason, Message, ModelReply, ModelRequest, TextBlock, Usage
 from harnessd.domain.ports import CallClocks, Progress
 from harnessd.policy import PolicySet
 from harnessd.runtime.gateway import Gateway, Prices, Service
 from harnessd.runtime.traffic.caller import Caller
+from harnessd.runtime.traffic.chaos import Chaos
 from harnessd.runtime.traffic.passage import Traffic
 from harnessd.stores import SqlStore, open_store
 from tests.policy.written import policies
@@ -39,6 +40,7 @@ class ScriptedService:
     """A model service: the world's edge. Answers what is next in its script, or well; `hold` keeps answers back."""
 
     script: list[Failure | Usage] = field(default_factory=list)
+    says: tuple[Block, ...] = (TextBlock("Hello."),)
     calls: list[CallClocks] = field(default_factory=list)
     under_way: int = 0
     most: int = 0
@@ -62,7 +64,7 @@ class ScriptedService:
         if isinstance(answer, Failure):
             return answer
         progress("text")
-        return ModelReply(Message("assistant", (TextBlock("Hello."),)), FinishReason.STOP, answer, request.model)
+        return ModelReply(Message("assistant", self.says), FinishReason.STOP, answer, request.model)
 
     async def aclose(self) -> None:
         pass
@@ -111,15 +113,22 @@ def failed(status: int = 529, **facts: object) -> Failure:
 
 @asynccontextmanager
 async def scene(
-    folder: Path, text: str = "", *, prices: Prices | None = None, clock: Clock | None = None, minute_s: float = 60.0
+    folder: Path,
+    text: str = "",
+    *,
+    prices: Prices | None = None,
+    clock: Clock | None = None,
+    minute_s: float = 60.0,
+    chaos: Callable[[], None] | None = None,
 ) -> AsyncIterator[Scene]:
-    """Traffic control over the store of a folder, as after a start."""
+    """Traffic control over the store of a folder, as after a start. `chaos`: faults are on, and this is the crash."""
     store = open_store(folder / "harnessd.db")
     await store.open("a1")
     try:
         clock, service = clock or Clock(), ScriptedService()
         in_force = [policies(text) if text else policies()]
-        traffic = Traffic(lambda: in_force[0], clock, store, local_tools=("bash",), minute_s=minute_s)
+        faults = Chaos(lambda: in_force[0], clock, chaos) if chaos is not None else None
+        traffic = Traffic(lambda: in_force[0], clock, store, local_tools=("bash",), minute_s=minute_s, chaos=faults)
         await traffic.load()
         services = {alias: Service(service, prices or Prices()) for alias in ("primary", "second")}
         yield Scene(store, clock, service, traffic, Gateway(services, traffic=traffic), in_force)

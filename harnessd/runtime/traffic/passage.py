@@ -16,6 +16,7 @@ from harnessd.policy.language.names import ANYTHING
 from harnessd.policy.retry import RetryPolicy, classify
 from harnessd.runtime.traffic.breakers import Breakers, Permit, Shut
 from harnessd.runtime.traffic.caller import Caller
+from harnessd.runtime.traffic.chaos import Chaos
 from harnessd.runtime.traffic.day_costs import DayCosts, until_midnight_s
 from harnessd.runtime.traffic.desk import MINUTE_S, Ask, Ceiling, Desk, Place
 from harnessd.runtime.traffic.health import FirstEvents, Health
@@ -47,10 +48,12 @@ class Traffic:
         *,
         local_tools: Collection[str] = (),
         minute_s: float = MINUTE_S,
+        chaos: Chaos | None = None,
     ) -> None:
         """`local_tools` depend on nobody but this machine: a breaker guards them only where a rule names them."""
         self._policies, self._clock = policies, clock
         self._local = frozenset(f"tool/{name}" for name in local_tools)
+        self.chaos = chaos
         self._movers: list[Callable[[str], None]] = []
         self.days = DayCosts(store, clock)
         self.breakers = Breakers(policies, clock, store, self._moved)
