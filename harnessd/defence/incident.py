@@ -32,6 +32,7 @@ class Incident:
         luck: a random number in [0, 1) that was handed in: the jitter's only source.
         here: failed attempts on the link in use; None: there is one link, and all of them were there.
         probing: the attempt was the probe of a first link that had failed before.
+        may_retry: the daemon's retry budget has room.
         following: who takes over, or that nobody can.
         escalated: the ladder of the escalation rule that holds, if one does.
         taken: how often steps that act once an episode were taken, by `ladder:word`.
@@ -50,6 +51,7 @@ class Incident:
     effect_class: EffectClass | None = None
     here: int | None = None
     probing: bool = False
+    may_retry: bool = True
     following: fallback_policy.Link | fallback_policy.UsedUp | None = None
     escalated: escalation_policy.Escalated | None = None
     taken: Mapping[str, int] = field(default_factory=dict)
@@ -159,6 +161,8 @@ class Episode:
     tallies: Callable[[ErrorClass], Tallies] = _first_time
     links: Links = field(default_factory=Links)
     taken: Mapping[str, int] = field(default_factory=dict)
+    first_event_s: float | None = None
+    may_retry: bool = True
 
 
 def incident_of(
@@ -169,6 +173,10 @@ def incident_of(
     # Rules may find an answer complete ("ok"); one that reaches us as a failure all the same is the service's fault.
     error_class = classified.error_class or ErrorClass.SERVER_ERROR
     settings = retry_policy.for_class(policies.retry, failure.source, error_class)
+    slow = policies.retry.shape.model.slow
+    if failure.source == "model" and slow.over is not None and (episode.first_event_s or 0.0) > slow.over:
+        # A slow link gets fewer tries while another one is left (R3.16).
+        settings = replace(settings, switch_after=min(settings.switch_after, slow.switch_after))
     if failure.code == DAY_LIMIT_REACHED and isinstance(failure.body, Mapping):
         settings = _of_the_limit(settings, failure.body, episode.parked_s + (failure.retry_after_s or 0.0))
     slow = policies.retry.shape.model.slow
@@ -188,6 +196,7 @@ def incident_of(
         effect_class=episode.effect_class,
         here=episode.links.here,
         probing=episode.links.probing,
+        may_retry=episode.may_retry,
         following=_following(policies.fallback, episode.links, error_class),
         escalated=_escalated(policies.escalation, failure, error_class, episode),
         taken=episode.taken,

@@ -107,6 +107,8 @@ def _no_retry(incident: Incident) -> str:
         return "the effect may have begun, and it must not happen twice"
     if incident.tries > settings.retries:
         return f"all {settings.retries} retries are used"
+    if not incident.may_retry:
+        return f"too many calls of {dependency} in this minute were retries (retry_share)"
     if incident.probing and following:
         return f"this was the probe of {dependency}, and {following} is left"
     switching = incident.failure.source == "model" and following and "fallback" in _ladder(incident)

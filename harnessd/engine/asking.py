@@ -201,6 +201,8 @@ def _incident(s: Situation, event: ModelFailed, alias: str) -> Incident:
             elapsed_s=max(0.0, s.at - _begun_at(s) - counters.episode_parked_s),
             parked_s=counters.episode_parked_s,
             luck=event.luck,
+            first_event_s=event.first_event_s,
+            may_retry=event.may_retry,
             whose=results.whose(s),
             tallies=tallies,
             links=links.of_model(s, alias),

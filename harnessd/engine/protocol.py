@@ -95,12 +95,18 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True)
 class ModelFailed:
-    """An attempt of a model call failed. `luck` is a random number in [0, 1), the jitter's source."""
+    """An attempt of a model call failed. `luck` is a random number in [0, 1), the jitter's source.
+
+    `first_event_s` is the model's measured median time to the first event, None if nothing is known; `may_retry`
+    whether the retry budget (limits, `retry_share`) has room.
+    """
 
     at: float
     call: str
     failure: Failure
     luck: float = 0.0
+    first_event_s: float | None = None
+    may_retry: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from harnessd.domain.messages import ModelReply, ModelRequest, TextBlock, ToolUs
 from harnessd.domain.ports import CallClocks, ModelProvider, Progress
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.traffic.caller import NOBODY, Caller
+from harnessd.runtime.traffic.health import Health
 from harnessd.runtime.traffic.passage import Pass, Traffic
 from harnessd.runtime.traffic.size import estimated_tokens
 
@@ -88,6 +89,10 @@ class Gateway:
         failure = answer if isinstance(answer, Failure) else None
         await traffic.left(passed, failure, usage.total, service.prices.cost_usd(usage))
         return answer
+
+    def health(self, alias: str) -> Health:
+        """What is known of a model now (R3.16)."""
+        return self._traffic.health(alias) if self._traffic is not None else Health()
 
     async def check(self, request: ModelRequest) -> ModelReply | Failure:
         """One call past limits and an open breaker, for a person who asks whether a model answers."""

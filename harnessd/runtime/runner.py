@@ -190,7 +190,8 @@ class Runner:
         now = around.clock.now()
         if isinstance(answer, Failure):
             self._tell(answer)
-            return ModelFailed(now, act.call, answer, around.luck())
+            health = around.gateway.health(act.request.model)
+            return ModelFailed(now, act.call, answer, around.luck(), health.median_first_event_s, health.may_retry)
         return ModelReplied(now, act.call, answer)
 
     async def _tool(self, act: CallTool) -> Event:
