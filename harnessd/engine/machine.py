@@ -101,7 +101,7 @@ class Run:
             case TaskLeased() | Resumed():
                 self._begin()
             case ModelReplied():
-                s.count(recoveries_seen=s.brief.recoveries)
+                # An answer alone is no way past the interruption: it may ask for the same deadly call again.
                 del s.in_flight[event.call]
                 last_word = asking.replied(s, event)
                 self._go_on(last_word=last_word)

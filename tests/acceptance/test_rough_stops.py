@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
@@ -29,6 +30,20 @@ SCRIPTS = {
         "turns": [
             {"when": {"shown_matches": "not there any more"}, "say": "Somebody took my folder."},
             {"say": "I tidy.", "call": {"tool": "bash", "args": {"command": 'rm -rf -- "$PWD"'}}},
+        ]
+    },
+    "poison": {
+        "turns": [
+            {"when": {"first": True}, "say": "One.", "call": {"tool": "bash", "args": {"command": "echo sent >> out"}}},
+            {
+                "when": {"results": {"max": 9}},
+                "say": "Another way.",
+                "call": {
+                    "tool": "bash",
+                    "args": {"command": "kill -9 $(cat pid); sleep 9"},
+                },
+            },
+            {"say": "Done."},
         ]
     },
     "quick": {"turns": [{"say": "Hello."}]},
@@ -144,3 +159,30 @@ def test_a_workspace_is_looked_at_again_before_work_goes_on(daemon: Running, wha
     (daemon.folder / "elsewhere").rename(space)
     assert daemon.ctl("resume", task).returncode == 0
     assert daemon.until_ended(client, task)["state"] == "completed"
+
+
+def test_a_task_that_kills_the_daemon_is_put_to_a_person(daemon: Running) -> None:
+    # R6.1a, case g15
+    client = daemon.start()
+    space = daemon.workspace("a")
+    task = daemon.submit(client, prompt="Live dangerously.", agent="poison", workspace=str(space))
+    deaths = 0
+    row = client.get(f"/v1/tasks/{task}")
+    while row["state"] != "waiting":
+        assert daemon.process is not None
+        (space / "pid").write_text(str(daemon.process.pid))
+        until = time.monotonic() + 20
+        while daemon.process.poll() is None and row["state"] != "waiting":
+            assert time.monotonic() < until, daemon.log
+            with contextlib.suppress(Problem):
+                row = client.get(f"/v1/tasks/{task}")
+            time.sleep(0.02)
+        if daemon.process.poll() is not None:
+            deaths += 1
+            assert deaths <= 4, daemon.log
+            client = daemon.start()
+    assert deaths == 4, "three recoveries, and the fourth asks first"
+    assert (space / "out").read_text() == "sent\n", "what was done is not done again"
+    assert "interrupted" in row["questions"][0]["sentence"]
+    other = daemon.submit(client, prompt="Hello?", agent="quick", workspace=str(daemon.workspace("b")))
+    assert daemon.until_ended(client, other)["state"] == "completed", "the daemon stays up for the others"

@@ -223,3 +223,12 @@ def test_a_spent_sum_is_not_added_again_on_resume() -> None:  # i10
     desk.return_to_work()
     assert desk.run.state is RunState.MODEL
     assert desk.ledger.counters.cost_usd == 6.0
+
+
+def test_an_answer_alone_is_no_way_past_an_interruption() -> None:  # R6.1a, case g15
+    desk = Desk(policies(FREE))
+    desk.lease()
+    for number in range(4):
+        desk.replied(calls(("note", {"way": number})))
+        desk.crash_and_lease()
+    assert desk.stands() is TaskState.WAITING, "each time the model found another way to kill its worker"
