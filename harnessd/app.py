@@ -32,6 +32,7 @@ from harnessd.domain.failure import ConfigError, HarnessError
 from harnessd.domain.ports import Refused, Tool
 from harnessd.domain.task import Task
 from harnessd.net import Clients
+from harnessd.notify import Apprise, Command, Log, Webhook
 from harnessd.providers import PROTOCOLS, Endpoint
 from harnessd.runtime import crashpoints, telemetry
 from harnessd.runtime.catalog import Catalog
@@ -47,6 +48,8 @@ from harnessd.runtime.policies.in_force import InForce
 from harnessd.runtime.policies.keeper import Keeper, Start, choose_start
 from harnessd.runtime.redact import Redactor
 from harnessd.runtime.runner import Surroundings
+from harnessd.runtime.telling.channels import Adapters, Posting
+from harnessd.runtime.telling.service import Telling
 from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.traffic.caller import task_names
 from harnessd.runtime.traffic.chaos import Chaos
@@ -139,6 +142,7 @@ class _Daemon:
     configured: Configured = field(init=False)
     catalog: Catalog = field(init=False)
     keeper: Keeper = field(init=False)
+    telling: Telling = field(init=False)
     dependencies: Dependencies = field(init=False)
 
     async def run(self) -> int:
@@ -182,6 +186,7 @@ class _Daemon:
         pool = self._pool(store, gateway, traffic, in_force, owner)
         prober = self._look_after(traffic, gateway, store, in_force, pool)
         self.keeper = self._keeper(store, in_force, pool, start)
+        self.telling = self._telling(store, clients, in_force)
         reloader = self._reloader(start)
         facade = self._facade(pool, in_force, reloader)
         path = Path(self.settings.socket.path or daemon_socket_path(os.environ, os.geteuid()))
@@ -213,7 +218,7 @@ class _Daemon:
                 watch=reloader.run,
                 reload=lambda: reloader.reload("SIGHUP"),
                 status_line=lambda: f"policies r{in_force.policies.revision} in force, {pool.busy} tasks running",
-                also=(traffic.breakers.keep, prober.run),
+                also=(traffic.breakers.keep, prober.run, *self.telling.work),
                 drain_s=self.settings.drain,
                 close=close,
             )
@@ -285,6 +290,26 @@ class _Daemon:
             files=self._candidate(),
         )
 
+    def _telling(self, store: SqlStore, clients: Clients, in_force: InForce) -> Telling:
+        def webhook(one: Posting) -> Webhook:
+            return Webhook(clients, one.url, one.headers, one.body, one.accepts, self.clock.now, one.secrets)
+
+        def lasts(event: str) -> bool:
+            open_ = {"policy_invalid": self.keeper.refused, "policy_held": self.keeper.waiting}
+            return event not in open_ or open_[event] is not None
+
+        telling = Telling(
+            store,
+            lambda: in_force.policies,
+            self.clock,
+            Adapters(webhook, Command, Log, Apprise),
+            environ=os.environ,
+            redactor=self.redactor,
+            lasts=lasts,
+        )
+        in_force.changed.append(telling.rules_changed)
+        return telling
+
     def _take_agents(self, candidate: Candidate) -> None:
         """`agents` is the one part of harness.yaml that is read again, in the same step as the policies."""
         self.configured.settings = candidate.settings
@@ -313,6 +338,7 @@ class _Daemon:
             facts=self._facts,
             keeper=self.keeper,
             reload=lambda hear, yes: reloader.reload("reload", yes=yes, tell=hear),
+            channel=self.telling.test,
             sources=self.configured.sources,
         )
 

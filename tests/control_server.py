@@ -108,6 +108,11 @@ class FakeDaemon:
             return Refused("not_found", f"There is no revision r{number}.")
         return {"result": "in_force", "revision": 7, "sentence": "r7 is in force.", "problems": [], "stops": []}
 
+    async def test_channel(self, name: str, *, by: str) -> Mapping[str, Any] | Refused:
+        if name != "log":
+            return Refused("not_found", f"There is no channel {name}.", "There are: log.")
+        return {"channel": name, "delivered": True, "said": f"told by {by}"}
+
     def standing(self) -> Sequence[Mapping[str, Any]]:
         return ()
 

@@ -46,6 +46,7 @@ CLIENT: Rows = {
     "breaker": ("harnessd.cli.dependencies:breaker", "Circuit breakers: look, open and close by hand."),
     "model": ("harnessd.cli.dependencies:model", "Models: how they are, and whether they answer."),
     "tool": ("harnessd.cli.dependencies:tool", "Tools: how they are, and whether they can be called."),
+    "notify": ("harnessd.cli.notify:notify", "Channels that tell people: try one."),
     "completion": ("harnessd.cli.operations:completion", "Print the completion script of a shell."),
 }
 _FLAGS_OF_ALL = ("--json", "--debug")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
-from harnessd.policy.conditions import ALWAYS, NEVER, Conditions, Lookup, When
+from harnessd.policy.conditions import ALWAYS, NEVER, AnyOf, Conditions, Lookup, Test, When, Within
 from harnessd.policy.language.figures import Duration
 from harnessd.policy.language.freeform import Json
 from harnessd.policy.language.names import ANYTHING, Name, Names
@@ -177,6 +177,27 @@ def route(policy: NotifyPolicy, facts: EventFacts) -> Route:
             again = value
             break
     return Route(to, again, rule)
+
+
+def turning_points_s(policy: NotifyPolicy) -> tuple[float, ...]:
+    """After how many seconds a rule may begin or cease to fit: when something that lasts is looked at again."""
+    found: set[float] = set()
+    for entry in policy.shape.rules:
+        for clause in (*entry.when.clauses, *entry.unless.clauses):
+            for asked in clause:
+                if asked.name == "lasting":
+                    found |= set(_figures(asked.test))
+    return tuple(sorted(found))
+
+
+def _figures(test: Test) -> Iterator[float]:
+    match test:
+        case AnyOf(values):
+            yield from (value.number for value in values if value.number is not None)
+        case Within(above, below, at_least, at_most):
+            yield from (figure for figure in (above, below, at_least, at_most) if figure is not None)
+        case _:
+            return
 
 
 def _lookup(facts: EventFacts) -> Lookup:

@@ -53,6 +53,7 @@ class Facade:
     facts: Callable[[], Mapping[str, Any]]
     keeper: Keeper
     reload: Callable[[Callable[[Outcome], Awaitable[Any]], bool], Awaitable[Any]]  # (who hears of it, yes)
+    channel: Callable[[str, str], Awaitable[Mapping[str, Any] | Refused]]  # one message to try it: (name, by)
     sources: Callable[[], Mapping[str, Any]] = dict  # which files are read, and what agents ask for
     _errands: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -106,6 +107,9 @@ class Facade:
     async def revert_policies(self, number: int, *, by: str, note: str) -> Mapping[str, Any] | Refused:
         done = await self.keeper.revert(number, by=by, note=note)
         return done if isinstance(done, Refused) else done.json()
+
+    async def test_channel(self, name: str, *, by: str) -> Mapping[str, Any] | Refused:
+        return await self.channel(name, by)
 
     def standing(self) -> Sequence[Mapping[str, Any]]:
         wishes, now = self.keeper.in_force.wishes, self.clock.now()

@@ -56,5 +56,8 @@ class Live(Protocol):
     async def revert_policies(self, number: int, *, by: str, note: str) -> Mapping[str, Any] | Refused:
         """Put a kept revision in force and hold it."""
 
+    async def test_channel(self, name: str, *, by: str) -> Mapping[str, Any] | Refused:
+        """Send one message to a channel of notify: `{channel, delivered, said}`."""
+
     def standing(self) -> Sequence[Mapping[str, Any]]:
         """The running tasks: id, draft, what they have used, warnings they were given, `wishes` of their agents."""

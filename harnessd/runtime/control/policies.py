@@ -18,7 +18,7 @@ _SHOWN_MAX = 500
 
 
 class PolicyHandlers:
-    """The routes under /v1/policies."""
+    """The routes under /v1/policies and /v1/notify."""
 
     _store: Store
     _live: Live
@@ -52,6 +52,10 @@ class PolicyHandlers:
         body = await read_object(request)
         number = _number(str(body.get("revision", "")))
         return Json(accept(await self._live.revert_policies(number, by=_caller(request), note=_text(body, "note"))))
+
+    async def test_channel(self, request: Request) -> Response:
+        """One message to a channel of notify, and what it answered."""
+        return Json(dict(accept(await self._live.test_channel(request.path_params["channel"], by=_caller(request)))))
 
     async def standing(self, _: Request) -> Response:
         """The running tasks with what they have used: what a new set is held against."""

@@ -203,6 +203,13 @@ ROUTES: tuple[RouteRow, ...] = (
         errors=(400, 404, 409, 413, 415, 422),
     ),
     RouteRow(
+        "POST",
+        "/v1/notify/{channel}/test",
+        "test_channel",
+        "Send one message to a channel of notify, and give what it answered.",
+        errors=(404, 409),
+    ),
+    RouteRow(
         "GET",
         "/v1/events",
         "events",

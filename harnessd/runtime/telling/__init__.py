@@ -1,0 +1,1 @@
+"""Telling: events become incidents, incidents become alerts, and alerts are delivered until somebody took them."""
