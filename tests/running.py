@@ -80,18 +80,20 @@ class Running:
         self.spawn(**environment)
         assert self.process is not None
         until = time.monotonic() + START_S
+        told = ""
         while time.monotonic() < until:
             client = Client(self.socket)
             try:
                 client.get("/v1/status")
-            except Problem:
+            except Problem as problem:
+                told = problem.message
                 client.close()
                 assert self.process.poll() is None, f"the daemon ended with {self.process.returncode}:\n{self.log}"
                 time.sleep(0.02)
                 continue
             self.clients.append(client)
             return client
-        raise AssertionError(f"the daemon did not answer within {START_S} s:\n{self.log}")
+        raise AssertionError(f"the daemon did not answer within {START_S} s: {told}\n{self.log}")
 
     def spawn(self, *arguments: str, **environment: str) -> None:
         """Start the process without waiting."""
