@@ -210,7 +210,12 @@ def _incident(s: Situation, event: ModelFailed, alias: str) -> Incident:
         ),
         s.rules,
     )
-    s.count(streak={it.error_class.value: tallies(it.error_class).consecutive})
+    row = tallies(it.error_class).consecutive
+    s.count(streak={it.error_class.value: row})
+    if it.error_class is ErrorClass.AUTH and row == 1:
+        s.say(
+            "credential_dead", dependency=failure.dependency, sentence=f"{failure.dependency} takes the key no longer."
+        )
     if counters.episode_parked_s:
         # While an outage lasts, a look at it spends no try: one look each time, however many there are (R3.2a).
         s.count(tries=min(counters.tries, it.settings.retries + 1))

@@ -183,6 +183,16 @@ def test_each_look_at_an_outage_is_one_call_however_long_it_lasts() -> None:  # 
     assert desk.ledger.counters.tries == tries
 
 
+def test_a_dead_credential_is_told_at_once_and_once_an_outage() -> None:  # R3.4
+    desk = started(FREE)
+    for _ in range(3):
+        desk.model_failed(model_failure("key"))
+        desk.now = desk.ledger.until or 0.0
+        desk.return_to_work(Verb.WAKE)
+    (dead,) = told(desk, "credential_dead")
+    assert dead["dependency"] == "model/primary"
+
+
 def test_a_quota_waits_for_its_reset_in_the_same_session() -> None:  # R3.2a
     desk = started(FREE)
     quota = replace(model_failure("quota"), retry_after_s=7_200.0)
