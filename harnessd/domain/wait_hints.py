@@ -24,9 +24,13 @@ _UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400
 _UNIT_WORDS = r"(?:milliseconds?|msecs?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)"
 _SPAN = rf"(?:[0-9]{{1,12}}(?:\.[0-9]{{1,12}})?\s*{_UNIT_WORDS}(?![a-z])(?:\s*,?\s*(?:and\s+)?)?)+"
 _WORDS = re.compile(
-    rf"\b(?:try(?:ing)?\s+again|retry|retrying|wait|resets?|available|come\s+back|replenished)\b[^.\n0-9]{{0,40}}?({_SPAN})",
+    rf"\b(?:(?:try(?:ing)?\s+again|retry|retrying|wait)\b[^.\n0-9]{{0,40}}?"
+    rf"|(?:resets?|available|come\s+back|replenished)\b[^.\n0-9]{{0,30}}?(?:\bin|\bafter|\bwithin|:)\s*)({_SPAN})",
     re.IGNORECASE,
 )
+# "请30秒后重试": try again after 30 seconds
+_CHINESE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(毫秒|秒钟?|分钟?|个?小时|天)\s*(?:之|以)?后")
+_CHINESE_UNIT_S = {"毫": 1e-3, "秒": 1.0, "分": 60.0, "个": 3600.0, "小": 3600.0, "天": 86_400.0}
 # "retry after: 30", "retry_after=30": seconds, as the header of that name
 _BARE = re.compile(
     r"\bretry[ _-]?after(?:[ _-]?seconds)?['\"]?\s*[:=]?\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)(?![0-9.:a-z-])", re.IGNORECASE
@@ -67,6 +71,8 @@ def in_words(text: str) -> float | None:
         return _sane(days * 86_400 + hours * 3_600 + minutes * 60 + seconds)
     match = _WORDS.search(text)
     if match is None:
+        if chinese := _CHINESE.search(text):
+            return _sane(float(chinese[1]) * _CHINESE_UNIT_S[chinese[2][0]])
         bare = _BARE.search(text)
         return _sane(float(bare[1])) if bare else None
     total = 0.0
