@@ -23,6 +23,7 @@ from harnessd.runtime.runner import Runner, Surroundings, lease_of
 from harnessd.runtime.traffic.desk import Seats
 
 _log = telemetry.log("worker")
+_CORRUPT = ErrorClass.STATE_CORRUPT.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,8 @@ class Pool:
 
     async def _fit(self, task: Task) -> RunBrief | Refused:
         """What the run knows from the start, or why it cannot be: the world changed since the task was submitted."""
+        if not task.draft.agent:
+            return Refused(_CORRUPT, "The record of the task is damaged in the store.", "Restore a backup.")
         brief = self._catalog().brief(task)
         if isinstance(brief, str):
             return Refused("gone", brief, "Put it back and resume.")
@@ -282,7 +285,11 @@ class Pool:
 
 
 def _stopped(task: Task, why: Refused) -> ChangeTask:
-    steps = (("harnessctl", "resume", task.id),)
+    corrupt = why.code == _CORRUPT
     return ChangeTask(
-        verb=Verb.STOP, reason=StopReason.ERROR, sentence=f"{why.message} {why.hint}".strip(), next_steps=steps
+        verb=Verb.STOP,
+        reason=StopReason.INTERNAL_ERROR if corrupt else StopReason.ERROR,
+        error_class=_CORRUPT if corrupt else None,
+        sentence=f"{why.message} {why.hint}".strip(),
+        next_steps=(("harnessctl", "logs" if corrupt else "resume", task.id),),
     )

@@ -11,12 +11,14 @@ from typing import Any
 
 from harnessd.domain.decision import Decision
 from harnessd.domain.effect import Effect, EffectClass, EffectState, well_formed
+from harnessd.domain.failure import HarnessError
 from harnessd.domain.record import PersonMessage, Question, StoredDecision, StoredEvent
 from harnessd.domain.session import Node, NodeKind
 from harnessd.domain.task import Counters, Lease, StopReason, Task, TaskDraft, TaskState
 from harnessd.stores.database import Row
 
 EXCERPT = 200  # characters of a node that its event shows; the node holds the whole
+DAMAGED = "(the record of this task is damaged in the store)"
 SYMBOL_FOR_NULL = "\N{SYMBOL FOR NULL}"
 
 
@@ -76,7 +78,19 @@ def counters_from_json(stored: Mapping[str, Any]) -> Counters:
 
 
 def task_from(row: Row) -> Task:
-    """A task from the columns of the fragment `task_columns`."""
+    """A task from the columns of the fragment `task_columns`.
+
+    One damaged row must not keep all others from being read and run: what cannot be read comes as a task without an
+    agent, and whoever takes that stops it.
+    """
+    try:
+        return _task(row)
+    except (ValueError, TypeError, KeyError):
+        draft = encode(draft_to_json(TaskDraft(prompt=DAMAGED, agent="", workspace="")))
+        return _task((row[0], draft, *row[2:10], "[]", *row[11:14], None, *row[15:]))
+
+
+def _task(row: Row) -> Task:
     (id_, draft, state, submitted_at, pointer, started_at, ended_at, reason, error_class, sentence) = row[:10]
     (next_steps, until, why, waits_for, counters, lease_owner, epoch, lease_expires) = row[10:18]
     (doing, system, pause_asked, recoveries, cancel_asked) = row[18:]
@@ -111,7 +125,11 @@ def task_from(row: Row) -> Task:
 def node_from(row: Row) -> Node:
     """A node from id, parent, kind, payload, at."""
     id_, parent, kind, payload, at = row[:5]
-    return Node(id_, parent, NodeKind(kind), json.loads(payload), at)
+    try:
+        return Node(id_, parent, NodeKind(kind), json.loads(payload), at)
+    except ValueError:
+        sentence = f"The record of node {id_} is damaged in the store; nothing is gone on from it."
+        raise HarnessError(sentence, remedy="Restore a backup: harnessd restore FILE") from None
 
 
 def effect_from(row: Row) -> Effect:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harnessd.domain.failure import HarnessError
 from harnessd.domain.revision import Revision, RevisionDraft, RevisionState
 from harnessd.stores.database import Row, Statement
 from harnessd.stores.kernel import Kernel
@@ -63,7 +64,11 @@ class Revisions(Kernel):
             return None
         revision = _revision(row)
         content = await self._row("policy_set", {"hash": revision.hash})
-        return revision, json.loads(content[0]) if content is not None else None
+        try:
+            return revision, json.loads(content[0]) if content is not None else None
+        except ValueError:
+            sentence = f"The record of policy revision r{revision.number} is damaged in the store."
+            raise HarnessError(sentence, remedy="Restore a backup: harnessd restore FILE") from None
 
     async def policy_state(self) -> tuple[int, bool]:
         """See the port."""
