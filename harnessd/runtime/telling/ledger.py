@@ -63,6 +63,10 @@ class Ledger:
         self._moved, self._alerts, self._events = {}, [], []
         return told
 
+    def cares(self, event: StoredEvent) -> bool:
+        """Whether the facts of the event's task may be needed: most tasks just end, and nobody is told."""
+        return event.type in course.LASTING or event.type in course.MOMENTS or (event.task or "") in self._of_task
+
     def take(self, event: StoredEvent, task: Task | None, now: float) -> None:
         """One event, in order."""
         if course.is_echo(event):

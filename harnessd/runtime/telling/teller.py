@@ -7,7 +7,9 @@ import contextlib
 from collections.abc import Callable
 
 from harnessd.domain.failure import StorageFull, StoreLocked
+from harnessd.domain.outbox import Told
 from harnessd.domain.ports import Clock, Store
+from harnessd.domain.record import StoredEvent
 from harnessd.domain.task import Task
 from harnessd.runtime import telemetry
 from harnessd.runtime.telling.course import FOLLOWED
@@ -28,7 +30,7 @@ class Teller:
         self._store, self._ledger, self._clock, self._posted = store, ledger, clock, posted
         self._bell = asyncio.Event()
         self._anew = False
-        self._seen = self._durable = 0
+        self._seen = self._durable = self._newest = 0
 
     def rules_changed(self) -> None:
         """Other policies are in force: what lasts may have to be told to others."""
@@ -57,7 +59,8 @@ class Teller:
             listening.cancel()
 
     async def _listen(self) -> None:
-        async for _ in self._store.subscribe():
+        async for newest in self._store.subscribe():
+            self._newest = newest
             self._bell.set()
 
     async def _load(self) -> None:
@@ -66,16 +69,18 @@ class Teller:
 
     async def _round(self) -> float | None:
         """Everything that is new or due; gives the seconds until something is due by time alone."""
-        while events := await self._store.events_to_tell(self._seen, FOLLOWED, _BATCH):
-            tasks: dict[str, Task | None] = {}
+        while True:
+            newest = self._newest
+            events = await self._store.events_to_tell(self._seen, FOLLOWED, _BATCH)
             now = self._clock.now()
+            tasks: dict[str, Task | None] = {}
             for event in events:
-                if event.task and event.task not in tasks:
-                    found = await self._store.find(event.task)
-                    tasks[event.task] = found if isinstance(found, Task) else None
-                self._ledger.take(event, tasks.get(event.task or ""), now)
-            self._seen = events[-1].seq
+                self._ledger.take(event, await self._task(event, tasks), now)
+            # Whatever was committed before the question is in the answer, so it need not be read again.
+            self._seen = max(self._seen, events[-1].seq if events else 0, newest if len(events) < _BATCH else 0)
             await self._write(now)
+            if len(events) < _BATCH:
+                break
         now = self._clock.now()
         self._ledger.look(now, anew=self._anew)
         self._anew = False
@@ -83,8 +88,19 @@ class Teller:
         due = self._ledger.next_at
         return None if due is None else min(_LONGEST_S, max(0.0, due - now))
 
+    async def _task(self, event: StoredEvent, known: dict[str, Task | None]) -> Task | None:
+        """The task of an event that is told of, or that ends something."""
+        if not event.task or not self._ledger.cares(event):
+            return None
+        if event.task not in known:
+            found = await self._store.find(event.task)
+            known[event.task] = found if isinstance(found, Task) else None
+        return known[event.task]
+
     async def _write(self, now: float) -> None:
         told = self._ledger.written(self._seen)
+        if told is None and self._seen - self._durable >= _KEEP_CURSOR:
+            told = Told(self._seen)
         if told is None:
             return
         await self._store.tell(told, now)
