@@ -145,7 +145,9 @@ class Reloader:
         """Wait for a hint and for quiet after it, or for the slow check."""
         pause = WITHOUT_WATCHES_S if self.blind else self.recheck_s
         try:
-            await asyncio.wait_for(self._hinted.wait(), pause)
+            # Not asyncio.wait_for: until Python 3.12 it swallows a cancellation that comes together with the result.
+            async with asyncio.timeout(pause):
+                await self._hinted.wait()
         except TimeoutError:
             return "recheck"
         loop = asyncio.get_running_loop()
