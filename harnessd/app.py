@@ -57,6 +57,7 @@ from harnessd.runtime.traffic.dependencies import Dependencies
 from harnessd.runtime.traffic.desk import seats
 from harnessd.runtime.traffic.passage import Traffic
 from harnessd.runtime.traffic.prober import Prober
+from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool, PoolSettings
 from harnessd.stores import SqlStore, database_path, open_store
 from harnessd.stores import restore as restore_store
@@ -143,6 +144,7 @@ class _Daemon:
     catalog: Catalog = field(init=False)
     keeper: Keeper = field(init=False)
     telling: Telling = field(init=False)
+    watchdog: Watchdog = field(init=False)
     dependencies: Dependencies = field(init=False)
 
     async def run(self) -> int:
@@ -218,7 +220,7 @@ class _Daemon:
                 watch=reloader.run,
                 reload=lambda: reloader.reload("SIGHUP"),
                 status_line=lambda: f"policies r{in_force.policies.revision} in force, {pool.busy} tasks running",
-                also=(traffic.breakers.keep, prober.run, *self.telling.work),
+                also=(traffic.breakers.keep, prober.run, self.watchdog.run, *self.telling.work),
                 drain_s=self.settings.drain,
                 close=close,
             )
@@ -260,7 +262,8 @@ class _Daemon:
             traffic=traffic,
             redact=self.configured.redactor.text,
         )
-        around = Surroundings(store, gateway, toolbox, self.clock, crashpoint=self.crash)
+        begun = lambda: self.watchdog.wake()  # noqa: E731, PLW0108 - the watchdog needs the pool, and is made after it
+        around = Surroundings(store, gateway, toolbox, self.clock, crashpoint=self.crash, watching=begun)
         lease = self.settings.store.lease
         settings = PoolSettings(
             owner,
@@ -275,7 +278,9 @@ class _Daemon:
             look = self.configured.workspace_refused
             return await asyncio.to_thread(look, task.draft.workspace, in_force.policies)
 
-        return Pool(store, around, lambda: self.catalog, in_force.for_task, settings, prepare)
+        pool = Pool(store, around, lambda: self.catalog, in_force.for_task, settings, prepare)
+        self.watchdog = Watchdog(lambda: pool.running, self.jobs, self.clock)
+        return pool
 
     def _keeper(self, store: SqlStore, in_force: InForce, pool: Pool, start: Start) -> Keeper:
         return Keeper(

@@ -18,7 +18,7 @@ from typing import Any
 
 from harnessd.cli.client import Client, Problem
 
-START_S = 30.0
+START_S = 60.0
 
 
 def settings(folder: Path, url: str, models: Mapping[str, str], **more: Any) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class ToolLimits:
     on_timeout: str = "background"  # kill | background
     life_s: float | None = 7200.0
     output_max: int = 65536
+    silence_s: float | None = None  # without output and CPU time in its whole tree; then it is ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
         on_timeout=settings.on_timeout,
         life_s=settings.life_s,
         output_max=settings.output_max,
+        silence_s=settings.silence_s,
     )
     s.acts.append(CallTool(effect.id, call.use.id, call.tool, arguments, limits, key=key, notes=notes_of(s.path)))
     s.count(wait_until=None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from harnessd.domain.failure import Failure, LeaseLost
+from harnessd.domain.failure import ErrorClass, Failure, LeaseLost
 from harnessd.domain.ports import Clock, Journal
 from harnessd.domain.record import PersonMessage, Record
 from harnessd.domain.task import Lease, Task
@@ -62,6 +62,7 @@ class Surroundings:
     clock: Clock
     luck: Callable[[], float] = random.random
     crashpoint: Crashpoint = nowhere
+    watching: Callable[[], None] = lambda: None  # called when a call with a limit of silence begins
 
 
 @dataclass(slots=True)
@@ -78,6 +79,8 @@ class Runner:
     _calls: dict[str, asyncio.Task[Event]] = field(default_factory=dict)
     _ending: set[str] = field(default_factory=set)
     _heard: set[int] = field(default_factory=set)
+    _watched: dict[str, float] = field(default_factory=dict)
+    _silent: dict[str, str] = field(default_factory=dict)
 
     async def work(self, first: Event) -> HandBack | Finish:
         """Feed events to the run until it is over."""
@@ -115,6 +118,21 @@ class Runner:
         """Drain or pause."""
         self._events.put_nowait(event)
 
+    @property
+    def watched(self) -> Mapping[str, float]:
+        """The tool calls under way that have a limit of silence, in seconds."""
+        return self._watched
+
+    def end_silent(self, call: str, silent_s: float) -> None:
+        """End a call that shows no life any more; it comes back as a timeout like any other."""
+        if call not in self._watched or call not in self._calls or call in self._ending:
+            return
+        words = f"silent for {silent_s:.0f} s: no output and no CPU time in its whole process tree; it was ended"
+        del self._watched[call]
+        self._silent[call] = words
+        _log.warning("rung", task=self.task.id, call=call, rung="cancel the call", words=words)
+        self._calls[call].cancel()
+
     async def _step(self, event: Event) -> HandBack | Finish | None:
         policies = self.policies()
         commands = self.run.receive(event, policies)
@@ -134,6 +152,9 @@ class Runner:
                 self._spawn(act.call, self._model(act), act)
             case CallTool():
                 self._spawn(act.call, self._tool(act), act)
+                if act.limits.silence_s is not None:
+                    self._watched[act.call] = act.limits.silence_s
+                    self.around.watching()
             case Wait(until):
                 self._spawn("wait", self._wait(until), act)
             case CancelCalls(calls):
@@ -152,9 +173,10 @@ class Runner:
     def _done(self, call: str, act: Act, done: asyncio.Task[Event]) -> None:
         if self._calls.get(call) is done:
             del self._calls[call]
+        self._watched.pop(call, None)
         if done.cancelled():
             # Cancelled before its first step, a coroutine never sees it; the one event is owed all the same.
-            if call in self._ending:
+            if call in self._ending or call in self._silent:
                 self._events.put_nowait(self._cancelled(act))
         elif (fault := done.exception()) is not None:
             # A tool or provider that raises is our bug (R1.2): it ends the run, and never becomes a result.
@@ -164,12 +186,25 @@ class Runner:
 
     def _cancelled(self, act: Act, *, begun: bool = False, output: str = "") -> Event:
         now, words = self.around.clock.now(), "a person cancelled it"
+        if isinstance(act, CallTool) and act.call in self._silent:
+            return ToolFailed(now, act.call, self._silence(act, begun=begun, output=output), self.around.luck())
         if isinstance(act, CallTool):
             failure = Failure("tool", f"tool/{act.tool}", words, cancelled=True, effect_begun=begun, output=output)
             return ToolFailed(now, act.call, failure)
         if isinstance(act, CallModel):
             return ModelFailed(now, act.call, Failure("model", f"model/{act.request.model}", words, cancelled=True))
         return WaitElapsed(now)
+
+    def _silence(self, act: CallTool, *, begun: bool, output: str) -> Failure:
+        return Failure(
+            "tool",
+            f"tool/{act.tool}",
+            self._silent.pop(act.call),
+            hint=ErrorClass.TIMEOUT,
+            effect_begun=begun,
+            output=output,
+            advice="Find out what it waits for: it may have asked for input, or for a lock.",
+        )
 
     def _end_calls(self, calls: tuple[str, ...]) -> None:
         for call in calls:
@@ -199,7 +234,7 @@ class Runner:
         try:
             outcome = await around.toolbox.perform(self.task, act, Caller.of(self.task, act.call, self.policies()))
         except asyncio.CancelledError:
-            if act.call not in self._ending:
+            if act.call not in self._ending and act.call not in self._silent:
                 raise
             output = await asyncio.to_thread(around.toolbox.partial, self.task, act)
             return self._cancelled(act, begun=True, output=output)
