@@ -47,6 +47,7 @@ CLIENT: Rows = {
     "model": ("harnessd.cli.dependencies:model", "Models: how they are, and whether they answer."),
     "tool": ("harnessd.cli.dependencies:tool", "Tools: how they are, and whether they can be called."),
     "notify": ("harnessd.cli.notify:notify", "Channels that tell people: try one."),
+    "chaos": ("harnessd.cli.chaos:chaos", "Faults on purpose: availability measured layer by layer."),
     "completion": ("harnessd.cli.operations:completion", "Print the completion script of a shell."),
 }
 _FLAGS_OF_ALL = ("--json", "--debug")
