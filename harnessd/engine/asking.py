@@ -103,7 +103,7 @@ def call_model(s: Situation, model: ModelFacts) -> None:
 def replied(s: Situation, event: ModelReplied) -> bool:
     """Record a whole answer. True when it is the task's last word: no calls, not cut off, no person's word waiting."""
     reply, counters = event.reply, s.counters
-    usage, alias = reply.usage, _alias(s, event.call)
+    usage, alias = reply.usage, alias_of(s, event.call)
     s.settle(event.call, EffectState.DONE, tokens=usage.total, cost_usd=reply.cost_usd, request_id=reply.request_id)
     s.count(
         turns=counters.turns + 1,
@@ -144,7 +144,7 @@ def replied(s: Situation, event: ModelReplied) -> bool:
 
 def failed(s: Situation, event: ModelFailed) -> bool:
     """Decide about a failed attempt. True when the next one follows at once, on another link."""
-    failure, alias = event.failure, _alias(s, event.call)
+    failure, alias = event.failure, alias_of(s, event.call)
     s.settle(event.call, EffectState.FAILED, message=failure.message[:500], status=failure.status)
     spend(s, failure.usage, alias)
     it = _incident(s, event, alias)
@@ -234,7 +234,7 @@ def ask_again(failure: Failure) -> str:
     return f"Your last answer could not be read: {said}. {wanted}{smaller}"
 
 
-def _alias(s: Situation, call: str) -> str:
+def alias_of(s: Situation, call: str) -> str:
     """Which model a call was made to."""
     return s.effects[call].name.removeprefix("model/")
 

@@ -25,11 +25,15 @@ def models(s: Situation) -> Mapping[str, ModelFacts]:
 def choose(s: Situation) -> ModelFacts:
     """The model of the next attempt. At a turn's border a first link that had its time is tried again (R3.4)."""
     counters, home = s.counters, s.brief.model.alias
-    if counters.link in (home, "") or counters.link not in models(s):
+    if counters.link and (counters.link == home or counters.link not in models(s)):
         s.count(link="", probing="")
-    elif counters.episode_at is None and fallback_policy.may_return(s.rules.fallback, s.at - counters.link_since):
+    elif counters.link and counters.episode_at is None and _had_its_time(s):
         s.count(link="", probing=counters.link)
     return models(s)[s.counters.link or home]
+
+
+def _had_its_time(s: Situation) -> bool:
+    return fallback_policy.may_return(s.rules.fallback, s.at - s.counters.link_since)
 
 
 def of_model(s: Situation, alias: str) -> Links:

@@ -189,10 +189,14 @@ class Run:
         del s.in_flight[event.call]
         if event.failure.cancelled or s.ending is not None:
             s.settle(event.call, EffectState.FAILED, message=event.failure.message[:500])
-            asking.spend(s, event.failure.usage, s.brief.model.alias)
+            asking.spend(s, event.failure.usage, asking.alias_of(s, event.call))
             self._go_on()
         elif asking.failed(s, event):
             self._go_on()
+        elif s.state is RunState.BACKOFF and s.step_down is not None:
+            # The worker is wanted back: whoever goes on waits out the rest.
+            s.acts.clear()
+            ending.step_down(s)
 
     def _border(self) -> None:
         """After a tool call: others of its group may still be under way."""

@@ -113,6 +113,8 @@ def test_a_return_that_fails_falls_back_at_once() -> None:  # R3.4
     desk.now += 301
     desk.returned("seen")
     assert asked(desk) == "primary"
+    desk.crash_and_lease()
+    assert asked(desk) == "primary"
     desk.model_failed(model_failure("overloaded"))
     assert asked(desk) == "second"
     assert "this was the probe" in desk.ledger.decisions[-1].decision.evidence["passed_over"][0]
@@ -191,6 +193,17 @@ def test_a_dead_credential_is_told_at_once_and_once_an_outage() -> None:  # R3.4
         desk.return_to_work(Verb.WAKE)
     (dead,) = told(desk, "credential_dead")
     assert dead["dependency"] == "model/primary"
+
+
+def test_a_drain_does_not_wait_for_a_backoff() -> None:  # R6.1a
+    desk = started(FREE)
+    desk.step_down("drain")
+    desk.model_failed(model_failure("wait a little"))
+    assert desk.stands() is TaskState.QUEUED
+    desk.lease()
+    assert desk.run.state is RunState.BACKOFF
+    desk.waited()
+    assert desk.requests[-1].attempt == 2
 
 
 def test_a_quota_waits_for_its_reset_in_the_same_session() -> None:  # R3.2a
