@@ -25,10 +25,8 @@ def test_the_formula() -> None:  # R8.2
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
 def test_the_policies_of_each_layer_are_valid(layer: Layer) -> None:
-    models = "\n".join(
-        f'  m{n}: {{protocol: anthropic, base_url: "http://127.0.0.1:1", model: m, window: 1k, max_output: 1k, prices: free}}'
-        for n in range(4)
-    )
+    about = '{protocol: anthropic, base_url: "http://127.0.0.1:1", model: m, window: 1k, max_output: 1k, prices: free}'
+    models = "\n".join(f"  m{number}: {about}" for number in range(4))
     settings = harness(f"models:\n{models}\nagents:\n  worker: {{model: m0}}\n")
     made, problems, _ = read(policies(layer, Mix(), 7), settings=settings)
     assert made is not None, problems
