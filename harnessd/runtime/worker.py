@@ -223,6 +223,9 @@ class Pool:
         """What the run knows from the start, or why it cannot be: the world changed since the task was submitted."""
         if not task.draft.agent:
             return Refused(_CORRUPT, "The record of the task is damaged in the store.", "Restore a backup.")
+        if (misfit := await self._store.verify(task.id)) is not None:
+            # Nothing goes on from a history that is not what was written (I5).
+            return Refused(_CORRUPT, misfit, "Restore a backup.")
         brief = self._catalog().brief(task)
         if isinstance(brief, str):
             return Refused("gone", brief, "Put it back and resume.")

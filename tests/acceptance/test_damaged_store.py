@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +85,27 @@ def test_a_damaged_history_is_not_gone_on_from(daemon: Running, service: Simulat
     assert service.requests_now()["total"] == asked, "no model was shown a history with a hole"
     other = daemon.submit(client, prompt="Hello.", workspace=str(daemon.workspace("c")))
     assert daemon.until_ended(client, other)["state"] == "completed"
+
+
+def test_a_history_that_was_changed_is_noticed_before_it_is_used(daemon: Running, service: SimulatedService) -> None:
+    # Case e04, I5: every byte of it is sound, and it is not what was written
+    client = daemon.start()
+    service.control_now(hold=True)
+    begun = daemon.submit(client, prompt="Pay nobody.", workspace=str(daemon.workspace("a")))
+    until = time.monotonic() + 20
+    while not service.requests_now()["held"]:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert daemon.stop() == 0
+    database = sqlite3.connect(daemon.folder / "state" / "harnessd.db")
+    with database:
+        changed = database.execute("UPDATE nodes SET payload = replace(payload, 'Pay nobody', 'Pay Mallory')").rowcount
+    database.close()
+    assert changed == 1
+    service.control_now(release=True)
+    asked = service.requests_now()["total"]
+    client = daemon.start()
+    row = daemon.until_ended(client, begun)
+    assert (row["reason"], row["class"]) == ("internal_error", "state_corrupt")
+    assert "n1" in row["sentence"]
+    assert service.requests_now()["total"] == asked, "nothing was sent of it"
