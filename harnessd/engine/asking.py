@@ -154,7 +154,7 @@ def failed(s: Situation, event: ModelFailed) -> bool:
     match decision.remedy:
         case Retry(after_s, attempt, of):
             if it.error_class is ErrorClass.MALFORMED_OUTPUT:
-                s.append(NodeKind.NOTICE, user_payload(ask_again(failure)))
+                s.append(NodeKind.NOTICE, user_payload(ask_again(failure, s.brief.wanted)))
             until = s.at + after_s
             s.count(wait_until=until)
             s.doing = f"waiting {after_s:.1f}s before try {attempt} of {of}: {it.error_class.value}"
@@ -164,16 +164,11 @@ def failed(s: Situation, event: ModelFailed) -> bool:
             links.take_over(s, to)
             return True
         case Park(for_s):
-            until = s.at + for_s
-            s.count(episode_parked_s=s.counters.episode_parked_s + for_s)
-            links.end_round(s)
-            if failure.code != DAY_LIMIT_REACHED:  # nothing is out of order
-                links.begin_outage(s, it, until)
-            ending.park(s, until, links.parked_words(s, it, until), failure.dependency)
+            _park(s, it, for_s)
         case NeedsHuman(question):
             ask_person(s, question)
         case Stop(reason):
-            ending.end(s, results.stopped(s, reason, failure, it.error_class))
+            _stop(s, it, reason)
         case Observe() | Nudge():
             # line 2 has no `observe` for model calls: this would be our bug.
             ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, failure, it.error_class))
@@ -222,7 +217,28 @@ def _incident(s: Situation, event: ModelFailed, alias: str) -> Incident:
     return it
 
 
-def ask_again(failure: Failure) -> str:
+def _park(s: Situation, it: Incident, for_s: float) -> None:
+    until = s.at + for_s
+    s.count(episode_parked_s=s.counters.episode_parked_s + for_s)
+    links.end_round(s)
+    if it.failure.code != DAY_LIMIT_REACHED:  # nothing is out of order
+        links.begin_outage(s, it, until)
+    ending.park(s, until, links.parked_words(s, it, until), it.failure.dependency)
+
+
+def _stop(s: Situation, it: Incident, reason: StopReason) -> None:
+    """The end, or the agent's declared safe answer, marked as degraded, where the model's cannot be read (R3.14)."""
+    safe, failure = s.brief.safe, it.failure
+    if it.error_class is not ErrorClass.MALFORMED_OUTPUT or not safe:
+        ending.end(s, results.stopped(s, reason, failure, it.error_class))
+        return
+    s.append(NodeKind.NOTICE, user_payload(safe) | {"facts": {"safe": True}})
+    why = f"{failure.dependency} gave no answer that can be read; the agent's safe one was handed out."
+    s.say("degraded", dependency=f"agent/{s.brief.agent}", link="safe", sentence=why)
+    ending.end(s, Ending(StopReason.COMPLETED, safe[:500], error_class=ErrorClass.MALFORMED_OUTPUT.value))
+
+
+def ask_again(failure: Failure, form: str = "") -> str:
     """What a model is told whose answer could not be read: the exact error and the wanted form (R3.14)."""
     said = " ".join(failure.message.split()) or "no reason was given"
     if failure.call_cut:
@@ -231,7 +247,8 @@ def ask_again(failure: Failure) -> str:
         "Answer again, in words or with tool calls whose arguments are one JSON object that fits the tool's schema."
     )
     smaller = " Write less at once: split what is large into several calls." if failure.call_cut else ""
-    return f"Your last answer could not be read: {said}. {wanted}{smaller}"
+    schema = f" The final answer's form is this JSON Schema: {form}" if form else ""
+    return f"Your last answer could not be read: {said}. {wanted}{smaller}{schema}"
 
 
 def alias_of(s: Situation, call: str) -> str:

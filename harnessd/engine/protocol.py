@@ -50,7 +50,8 @@ class RunBrief:
     """Everything about a task that does not change while it runs.
 
     `model` is its own one; `models` are all that a chain may name, by alias. `recoveries`: how often the task was taken
-    up again after a crash or a lost lease.
+    up again after a crash or a lost lease. `wanted` is the JSON Schema of the agent's answer, `safe` the answer that is
+    handed out where the model's cannot be read; both as JSON text, empty where none is declared.
     """
 
     task: str
@@ -65,6 +66,8 @@ class RunBrief:
     priority: int = 0
     models: Mapping[str, ModelFacts] = field(default_factory=dict)
     recoveries: int = 0
+    wanted: str = ""
+    safe: str = ""
 
 
 # --- events --------------------------------------------------------------------------------------------------------

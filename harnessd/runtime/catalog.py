@@ -19,6 +19,8 @@ class AgentFacts:
     tools: tuple[str, ...]
     model: str
     policies: Mapping[str, str] = field(default_factory=dict)
+    wanted: str = ""  # JSON Schema of its answer, as JSON text
+    safe: str = ""  # the answer where the model's cannot be read, as JSON text
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +58,6 @@ class Catalog:
             priority=task.draft.priority,
             models=self.models,
             recoveries=task.recoveries,
+            wanted=agent.wanted,
+            safe=agent.safe,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,13 @@ class Configured:
         """The agents and models a task may name."""
         agents = {
             name: AgentFacts(
-                name, agent.system, tuple(tool for tool in agent.tools if tool in tools), agent.model, agent.policies
+                name,
+                agent.system,
+                tuple(tool for tool in agent.tools if tool in tools),
+                agent.model,
+                agent.policies,
+                wanted=_json(agent.output.schema_) if agent.output else "",
+                safe=_json(agent.output.safe) if agent.output else "",
             )
             for name, agent in self.settings.agents.items()
         }
@@ -131,3 +138,8 @@ class Configured:
         """Which files the policies come from, for `policy diff files`; what agents ask for, for `policy show --for`."""
         agents = {name: dict(agent.policies) for name, agent in self.settings.agents.items()}
         return {"config": str(self.path.absolute()), "folder": str(self.folder), "agents": agents}
+
+
+def _json(value: Any) -> str:
+    """A value of harness.yaml as JSON text; nothing for none."""
+    return "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)

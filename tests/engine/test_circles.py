@@ -248,6 +248,20 @@ def test_what_cannot_be_read_is_asked_again_with_the_exact_error_twice() -> None
     assert desk.ledger.reason is StopReason.ERROR
 
 
+def test_the_declared_safe_answer_is_handed_out_and_marked() -> None:  # R3.14
+    desk = Desk(policies(FREE, **NO_LIMITS), brief=replace(BRIEF, wanted='{"type": "object"}', safe='{"ok": false}'))
+    desk.lease()
+    for _ in range(2):
+        desk.model_failed(model_failure("unreadable"))
+        desk.waited()
+    assert 'this JSON Schema: {"type": "object"}' in desk.texts(NodeKind.NOTICE)[-1]
+    desk.model_failed(model_failure("unreadable"))
+    assert desk.stands() is TaskState.COMPLETED
+    assert (desk.ledger.last_move.sentence, desk.ledger.last_move.error_class) == ('{"ok": false}', "malformed_output")
+    assert desk.texts(NodeKind.NOTICE)[-1] == '{"ok": false}'
+    assert [event.data["dependency"] for event in desk.ledger.events if event.type == "degraded"] == ["agent/coder"]
+
+
 def test_a_call_cut_at_the_token_limit_is_asked_for_in_smaller_parts() -> None:  # c20
     desk = started()
     desk.model_failed(model_failure("cut call"))
