@@ -83,13 +83,12 @@ class OutboxEntry:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One unit: how far events were read, the incidents that changed or ended, the alerts and events of that."""
+    """One unit: how far events were read, the incidents that changed or ended, the alerts of that."""
 
     cursor: int
     changed: Sequence[Incident] = ()
     ended: Collection[str] = ()  # keys
     alerts: Sequence[Outgoing] = ()
-    events: Sequence[Transition] = ()
 
 
 class OutboxStore(Protocol):

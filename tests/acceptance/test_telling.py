@@ -128,7 +128,7 @@ def test_a_dead_key_is_told_as_that(tmp_path: Path) -> None:
         for name in ("a", "b"):
             daemon.submit(client, prompt="Go.", agent="one", workspace=str(daemon.workspace(name)))
         (told,) = ops.until(1, event="credential_dead")
-        assert (told.body["dependency"], told.body["class"]) == ("model/one", "auth")
-        assert "new key" in told.body["sentence"]
+        assert (told.body["dependency"], told.body["state"]) == ("model/one", "new")
+        assert "key" in told.body["sentence"]
         assert daemon.stop() == 0
         assert len(ops.got) == 1

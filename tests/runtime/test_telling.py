@@ -108,13 +108,15 @@ def test_an_outage_ends_with_an_answer_or_with_the_last_task_that_waits() -> Non
     assert scene.told() == [("ops", "outage_ended", "ended"), ("ops", "task_stopped", "new")]
 
 
-def test_a_dead_key_becomes_an_event_of_its_own_once() -> None:
+def test_a_dead_key_is_one_incident_until_its_dependency_answers() -> None:
     scene = Scene()
     for task in ("t1", "t2"):
-        scene.event("outage_started", task=task, dependency="model/a", class_="auth")
-    written = scene.ledger.written(2)
-    assert written is not None
-    assert [(one.type, one.data["dependency"]) for one in written.events] == [("credential_dead", "model/a")]
+        scene.event("credential_dead", task=task, dependency="model/a", sentence="model/a takes the key no longer.")
+    scene.event("task_completed", task="t1")
+    assert scene.told() == [("ops", "credential_dead", "new")]
+    scene.event("recovered", task="t2", dependency="model/b")
+    scene.event("recovered", task="t2", dependency="model/a")
+    assert scene.told() == [("ops", "recovered", "ended")]
 
 
 def test_a_question_is_told_once_and_its_answer_to_the_same_channels() -> None:

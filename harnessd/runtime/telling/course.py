@@ -11,16 +11,17 @@ from harnessd.domain.record import StoredEvent
 from harnessd.domain.task import Task
 from harnessd.policy.notify import EventFacts
 
-# What lasts, and the event that ends it for the same dependency (policies: for all of them). Questions end in `ENDERS`.
-LASTING: Mapping[str, Type | None] = {
-    Type.BREAKER_OPENED: Type.BREAKER_CLOSED,
-    Type.OUTAGE_STARTED: Type.OUTAGE_ENDED,
-    Type.CREDENTIAL_DEAD: Type.OUTAGE_ENDED,
-    Type.DEGRADED: Type.RECOVERED,
-    Type.NEEDS_HUMAN: None,
-    Type.APPROVAL_WANTED: None,
-    Type.POLICY_INVALID: Type.POLICY_APPLIED,
-    Type.POLICY_HELD: Type.POLICY_APPLIED,
+# What lasts, and the events that end it for the same dependency (policies: for all of them); the first one is its own.
+# Questions end with their answers, and with their tasks.
+LASTING: Mapping[str, tuple[Type, ...]] = {
+    Type.BREAKER_OPENED: (Type.BREAKER_CLOSED,),
+    Type.OUTAGE_STARTED: (Type.OUTAGE_ENDED,),
+    Type.CREDENTIAL_DEAD: (Type.RECOVERED, Type.OUTAGE_ENDED, Type.BREAKER_CLOSED),
+    Type.DEGRADED: (Type.RECOVERED,),
+    Type.NEEDS_HUMAN: (),
+    Type.APPROVAL_WANTED: (),
+    Type.POLICY_INVALID: (Type.POLICY_APPLIED,),
+    Type.POLICY_HELD: (Type.POLICY_APPLIED,),
 }
 QUESTIONS = frozenset({Type.NEEDS_HUMAN, Type.APPROVAL_WANTED})
 # Held open by tasks: each task that meets it says so, and the last one to leave ends it.
@@ -30,7 +31,7 @@ MOMENTS = frozenset({
     *(Type.INTERNAL_ERROR, Type.DISK_LOW, Type.STORAGE_FULL, Type.NOTIFY_FAILED, Type.RECOVERY_STOPPED, Type.DRAINED),
     *(Type.NODE_LOST, Type.POLICY_MISSING, Type.ACCESS_REFUSED),
 })  # fmt: skip
-ENDS = frozenset(end for end in LASTING.values() if end is not None)
+ENDS = frozenset(end for ends_ in LASTING.values() for end in ends_)
 TASK_ENDS = frozenset({Type.TASK_STOPPED, Type.TASK_COMPLETED})
 AFRESH = frozenset({Type.RESUMED, Type.RETRIED})
 ENDERS = frozenset({*ENDS, *TASK_ENDS, *AFRESH, Type.ANSWERED, Type.UNANSWERED})
@@ -89,7 +90,7 @@ def ends(event: StoredEvent, incident: Incident) -> bool:
         return same_task and event.type in over
     if incident.event not in LASTING:
         return same_task and event.type in AFRESH
-    if LASTING[incident.event] != event.type:
+    if event.type not in LASTING[incident.event]:
         return False
     if event.type == Type.POLICY_APPLIED:
         return True

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harnessd.domain.breaker_store import Transition
 from harnessd.domain.events import EventType
-from harnessd.domain.failure import ErrorClass
 from harnessd.domain.outbox import Incident, Outgoing, Told
 from harnessd.domain.record import StoredEvent
 from harnessd.domain.task import Task
@@ -38,12 +36,11 @@ class Ledger:
     _shared: set[str] = field(default_factory=set)  # of a dependency or the daemon
     _moved: dict[str, Incident | None] = field(default_factory=dict)  # None: ended
     _alerts: list[Outgoing] = field(default_factory=list)
-    _events: list[Transition] = field(default_factory=list)
 
     def load(self, incidents: Iterable[Incident]) -> None:
         """Begin with what was kept; what was not written is forgotten."""
         self._open, self._of_task, self._shared = {}, {}, set()
-        self._moved, self._alerts, self._events = {}, [], []
+        self._moved, self._alerts = {}, []
         for incident in incidents:
             self._keep(incident)
         self._moved = {}
@@ -55,12 +52,12 @@ class Ledger:
 
     def written(self, cursor: int) -> Told | None:
         """What is to be written since the last call; None: nothing."""
-        if not self._moved and not self._alerts and not self._events:
+        if not self._moved and not self._alerts:
             return None
         changed = tuple(one for one in self._moved.values() if one is not None)
         ended = tuple(key for key, one in self._moved.items() if one is None)
-        told = Told(cursor, changed, ended, tuple(self._alerts), tuple(self._events))
-        self._moved, self._alerts, self._events = {}, [], []
+        told = Told(cursor, changed, ended, tuple(self._alerts))
+        self._moved, self._alerts = {}, []
         return told
 
     def cares(self, event: StoredEvent) -> bool:
@@ -102,7 +99,6 @@ class Ledger:
         known = self._open.get(key)
         if known is None:
             incident = Incident(key, event.type, event.at, facts, holders=(holder,) if holder else ())
-            self._tell_dead_key(event, facts)
         else:
             more = (holder,) if holder and holder not in known.holders and len(known.holders) < _HOLDERS_MAX else ()
             incident = replace(known, about=facts, count=known.count + 1, holders=known.holders + more)
@@ -112,12 +108,6 @@ class Ledger:
             self._tell_moment(incident, self._route(facts, 0.0), also, now)
         else:
             self._keep(incident)
-
-    def _tell_dead_key(self, event: StoredEvent, facts: Mapping[str, Any]) -> None:
-        """An outage whose cause is the key is an event of its own: waiting does not help, a person must act."""
-        if event.type == EventType.OUTAGE_STARTED and facts["class"] == ErrorClass.AUTH:
-            data = {"dependency": facts["dependency"], "class": facts["class"]}
-            self._events.append(Transition(EventType.CREDENTIAL_DEAD.value, data, event.revision))
 
     def _end(self, event: StoredEvent, now: float) -> list[Incident]:
         """The incidents that this event ends and that somebody is to hear the end of."""
@@ -142,9 +132,9 @@ class Ledger:
 
     def _end_unheld(self, incident: Incident, event: StoredEvent, now: float) -> None:
         self._drop(incident.key)
-        end = course.LASTING[incident.event]
+        end = course.LASTING[incident.event][0]
         data = {"dependency": incident.about["dependency"], "sentence": "No task that it concerned is left."}
-        facts = {**incident.about, "event": str(end), "seq": event.seq, "at": event.at, "data": data}
+        facts = {**incident.about, "event": end.value, "seq": event.seq, "at": event.at, "data": data}
         self._tell_end(facts, [incident], list(incident.told), now)
 
     # --- telling -----------------------------------------------------------------------------------------------------

@@ -47,7 +47,6 @@ class Outbox(Kernel):
             )
             for one in told.alerts
         ]
-        unit += [event(one.type, now, None, one.data, None, one.revision) for one in told.events]
         await self._write(tuple(unit))
 
     async def outbox(self, limit: int = 1000) -> Sequence[OutboxEntry]:
