@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -47,6 +48,8 @@ def demo(faults: str | None, keep: Path | None) -> int:
     mix = read_mix(faults) if faults else None
     stage = Stage(keep)
     began = time.monotonic()
+    # A demo that is ended leaves no daemon behind: SIGTERM goes the way of Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return Show(stage, began).play(mix)
     finally:

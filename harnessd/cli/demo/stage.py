@@ -94,7 +94,10 @@ class Stage:
                 time.sleep(0.05)
                 continue
             return client
-        raise Problem(FAILED, "The demo's daemon did not start.", f"Read {self.folder / 'harnessd.log'}")
+        last = (self.folder / "harnessd.log").read_text(errors="replace").strip().splitlines()[-1:]
+        raise Problem(
+            FAILED, f"The demo's daemon did not start: {' '.join(last)}", "Run it with --keep DIR for the log."
+        )
 
     def kill_daemon(self) -> int:
         """SIGKILL, as `kill -9` sends it; gives the process id that is gone."""
