@@ -12,6 +12,7 @@ from harnessd.domain.ports import CallClocks, ModelProvider, Progress
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.traffic.caller import NOBODY, Caller
 from harnessd.runtime.traffic.health import Health
+from harnessd.runtime.traffic.hedge import hedged
 from harnessd.runtime.traffic.passage import Pass, Traffic
 from harnessd.runtime.traffic.size import estimated_tokens
 
@@ -65,7 +66,13 @@ class Gateway:
         return tuple(self._services)
 
     async def call(self, request: ModelRequest, progress: Progress, caller: Caller = NOBODY) -> ModelReply | Failure:
-        """Perform one attempt, once limits and breaker let it through (R3.5, R3.15)."""
+        """Perform one attempt, once limits and breaker let it through (R3.5, R3.15); two where policy hedges."""
+        after_s = caller.policies.retry.shape.model.hedge_after if caller.policies is not None else None
+        if after_s is None or request.tools:
+            return await self._once(request, progress, caller)
+        return await hedged(lambda seen: self._once(request, seen, caller), after_s, progress)
+
+    async def _once(self, request: ModelRequest, progress: Progress, caller: Caller) -> ModelReply | Failure:
         service, traffic = self._services[request.model], self._traffic
         if traffic is None:
             return await self._attempt(service, request, service.clocks, progress, caller)

@@ -142,3 +142,21 @@ def test_an_agent_that_spent_its_day_is_parked_until_midnight_and_a_raised_limit
         models = daemon.ctl_json("model", "list")["models"]
         assert models[0]["cost_usd_today"] > 0
         assert "ceiling_reached" in [event["type"] for event in events(daemon)]
+
+
+def test_one_model_call_is_as_many_requests_as_policy_says(daemon: Running, service: SimulatedService) -> None:
+    # R3.6, R3.2, c13: no layer below brings retries of its own
+    policy(
+        daemon,
+        "kind: retry\nmodel: {retries: 3, base: 100ms, classes: {rate_limited: {do: [retry, stop]}}}\n",
+    )
+    client = daemon.start()
+    service.control_now(faults={"model": "quick", "plan": [{"at": {"times": "always"}, "do": "rate_limited"}]})
+    task = submit(daemon, client, "quick", "one")
+    row = daemon.until_ended(client, task)
+    assert row["reason"] == "service_unavailable"
+    assert service.requests_now()["total"] == 4
+    waits = [event["data"]["after_s"] for event in events(daemon) if event["type"] == "retry_wait"]
+    assert len(waits) == 3
+    assert waits == sorted(waits)
+    assert all(0.1 * 2**n <= wait <= 0.125 * 2**n + 0.001 for n, wait in enumerate(waits))
