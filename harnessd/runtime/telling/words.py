@@ -49,7 +49,7 @@ _SENTENCES: Mapping[str, str] = {
     "outage_ended": "What waited for it goes on.",
     "credential_dead": "Put a new key where the old one lies; it is read again at each use.",
     "policy_applied": "Brought by {source}: {files}.",
-    "policy_invalid": "{count} problems; r{stays} stays in force. {first}",
+    "policy_invalid": "Problems: {count}; r{stays} stays in force. The first: {first}",
     "policy_held": "r{revision} {what}.",
     "internal_error": "{fault}",
     "access_refused": "{who}: {why}",
