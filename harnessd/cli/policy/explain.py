@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -19,6 +20,9 @@ from harnessd.policy.assembly.kinds import KINDS
 from harnessd.policy.language.source import find
 from harnessd.policy.reference.explain import HEAD_KEYS, Key, explain
 from harnessd.policy.reference.schema import any_kind, schema
+
+_NARROWEST = 40  # columns: on a narrower terminal the lines run over
+_BOUNDS_WIDTH = 28  # columns of the table; a list of words is longer, and stands whole where one key is asked for
 
 
 @click.command(name="explain")
@@ -100,16 +104,40 @@ def _whole(key: Key, path: str) -> bool:
 
 
 def _many(kind: str, rest: str, keys: Sequence[Key]) -> None:
-    rows = [(key.path, key.type, key.default, key.bounds, key.meaning) for key in keys]
+    rows = [(key.path, key.type, key.default, render.cut(key.bounds, _BOUNDS_WIDTH), key.meaning) for key in keys]
+    room = render.terminal_width()
     if not rest:
         about = (KINDS[kind].shape.__doc__ or "").strip().splitlines()[0]
         scope = "one for the whole daemon" if KINDS[kind].daemon else "chosen for each task by assign"
-        render.out(render.one_line(f"{kind}: {about} ({scope})"))
+        title = render.one_line(f"{kind}: {about} ({scope})")
+        render.out_lines([title] if room is None else wrap(title, max(_NARROWEST, room)))
         render.out()
-    render.out_lines(render.table(rows, ["KEY", "TYPE", "DEFAULT", "BOUNDS", "MEANING"]))
+    if room is None:
+        render.out_lines(render.table(rows, ["KEY", "TYPE", "DEFAULT", "BOUNDS", "MEANING"]))
+    else:
+        render.out_lines(_paragraphs(keys, room))
+    render.note(f"One key with all its bounds: harnessctl policy explain {keys[0].asked}")
     if not rest:
         names = " ".join(name for name, *_ in HEAD_KEYS)
         render.note(f"Every document also takes: {names}. Shipped: harnessctl policy show --effective {kind}")
+
+
+def _paragraphs(keys: Sequence[Key], room: int) -> Iterator[str]:
+    """The keys for a terminal, whatever its width: nothing is cut. Keys that differ in the class alone stand as one."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for key in keys:
+        head, classes, tail = key.path.partition(".classes.")
+        name, _, leaf = tail.partition(".")
+        path = f"{head}.classes.CLASS.{leaf}" if classes else key.path
+        alike.setdefault((path, key.type, key.default, key.bounds, key.meaning), []).append(name)
+    for (path, type_, default, bounds, meaning), names in alike.items():
+        limits = f", {bounds}" if bounds else ""
+        classes = f" CLASS: {' '.join(names)}." if any(names) else ""
+        yield render.one_line(path)
+        for text in (f"{type_}, default {default}{limits}", f"{meaning}{classes}"):
+            yield from wrap(
+                render.one_line(text), max(_NARROWEST, room), initial_indent="    ", subsequent_indent="      "
+            )
 
 
 def _one(key: Key, path: str) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -139,3 +144,30 @@ def test_going_back_loads_nothing_heavy() -> None:
         command = [sys.executable, "-c", program, *words]
         done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True)
         assert done.stdout.split() == ["3"], done.stdout
+
+
+@pytest.mark.parametrize("columns", [60, 96])
+def test_a_kind_fits_a_terminal(columns: int) -> None:
+    # R7.3; a table of `retry` is 400 columns wide: on a terminal nothing is cut, and a class does not repeat another
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    words = [sys.executable, "-c", "import harnessd.cli as c; raise SystemExit(c.run(c.client_table(), "]
+    words[-1] += "['policy', 'explain', 'retry']))"
+    with subprocess.Popen(words, stdout=child, stderr=subprocess.DEVNULL) as asking:
+        os.close(child)
+        shown = b"".join(iter(lambda: _read(parent), b"")).decode()
+    os.close(parent)
+    assert asking.returncode == 0
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "\u2026" not in shown
+    assert lines.count("model.classes.CLASS.jitter") == 1
+    assert "Tries after the first; 0 = none." in shown
+
+
+def _read(terminal: int) -> bytes:
+    """What a terminal was shown; nothing once its last writer is gone, which Linux tells by EIO."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
