@@ -85,8 +85,8 @@ def test_the_openapi_document_is_what_the_routes_do(server: ControlServer) -> No
     places = {"task": task, "node": "n1", "verb": "send", "question": "q1", "number": number}
     bodies: dict[str, Any] = {"submit": draft(server), "verb": {"text": "hello"}, "answer": {"choice": "done"}}
     bodies |= {"reload_policies": {}, "revert_policies": {"revision": 7}, "change_breaker": {"do": "reset"}}
-    bodies |= {"check_model": {}, "check_tool": {}}
-    places |= {"name": "model/primary", "alias": "primary", "tool": "bash"}
+    bodies |= {"check_model": {}, "check_tool": {}, "test_channel": {}}
+    places |= {"name": "model/primary", "alias": "primary", "tool": "bash", "channel": "log"}
     asked = 0
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
