@@ -222,3 +222,10 @@ def amount(budget: str, number: float | None) -> str:
 def labels(pairs: Mapping[str, str]) -> str:
     """`team=web batch=port-7`."""
     return " ".join(f"{name}={value}" for name, value in pairs.items())
+
+
+def place(rule: Mapping[str, Any]) -> str:
+    """`policies/budget.yaml:3  r6`; what was said on a command line has no line number."""
+    line = f":{rule['line']}" if rule.get("line") else ""
+    revision = f"  r{rule['revision']}" if rule.get("revision") else ""
+    return one_line(f"{rule['file']}{line}{revision}")

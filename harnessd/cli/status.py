@@ -14,6 +14,18 @@ from harnessd.cli.client import FAILED, Client, task_path
 from harnessd.cli.options import connect, connection, json_option, label_option, moment, quiet_option, strict_option
 
 _STATES = ("running", "queued", "parked", "waiting", "paused", "rolling_back")
+# What the commands of `you can` do, in the words of their help.
+_STEP_WORDS = {
+    "attach": "follow it",
+    "send": "a word at the next turn",
+    "pause": "hold it at its next step border",
+    "cancel": "stop it; everything is kept",
+    "resume": "go on from where it stands",
+    "retry": "again from before the failed turn, in a new branch",
+    "show": "its last word in full",
+    "logs": "what happened, event by event",
+    "why": "what was decided, and by which line",
+}
 _STATE_WORDS = {"waiting": "waiting for a person", "rolling_back": "rolling back"}
 
 
@@ -150,8 +162,8 @@ def _show_policies_in_force(policies: Mapping[str, Any], now: float) -> None:
         render.out(f"         ! r{refused['revision']} refused at {at}: {many}, first {first}")
         render.out(f"{indent}harnessctl policy check")
     if held := policies.get("held"):
-        name = f"r{held['revision']}" if held.get("revision") else "the files"
-        render.out(render.one_line(f"         ! {name} waits: {held['why']}"))
+        name = f"r{held['revision']} waits" if held.get("revision") else "the files wait"
+        render.out(render.one_line(f"         ! {name}: {held['why']}"))
         render.out(
             f"{indent}harnessctl policy diff files · harnessctl policy reload{'' if policies.get('hold') else ' --yes'}"
         )
@@ -229,7 +241,9 @@ def _where(task: Mapping[str, Any]) -> list[tuple[str, str]]:
         life = render.duration(task["ended_at"] - (task["started_at"] or task["submitted_at"]))
         reason = task["reason"] or state
         word = f"{render.clock_time(task['ended_at'])} {reason}"
-        return [("ended", f"{word}, after {life}, {task['cost_usd']:.2f} USD"), ("said", task["sentence"])]
+        # The sentence of a completed task is the agent's last word; of a stopped one, what stopped it.
+        name = "said" if state == "completed" else "because"
+        return [("ended", f"{word}, after {life}, {task['cost_usd']:.2f} USD"), (name, task["sentence"])]
     words = {
         "queued": f"queued since {submitted}",
         "parked": f"parked until {render.clock_time(task['until'])}, holds no worker",
@@ -267,9 +281,7 @@ def _why(task: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows.append(("failed", " ".join(str(fact) for fact in facts if fact) + words))
     rule = failure.get("rule")
     if rule:
-        revision = f"  r{rule['revision']}" if rule.get("revision") else ""
-        place = f"{rule['file']}:{rule['line']}{revision}"
-        rows.append(("rule", f"{rule['kind']}/{rule['name']} {rule['rule']}   {place}"))
+        rows.append(("rule", f"{rule['kind']}/{rule['name']} {rule['rule']}   {render.place(rule)}"))
     return rows
 
 
@@ -304,11 +316,14 @@ def _show_policies(task: Mapping[str, Any]) -> None:
 
 
 def _show_steps(task: Mapping[str, Any]) -> None:
-    steps = [render.command(step) for step in task["next"]]
+    steps = [(render.command(step), _STEP_WORDS.get(step[1] if step[1:] else "", "")) for step in task["next"]]
     for question in task["questions"]:
-        steps = [*(f"harnessctl answer {question['id']} {choice}" for choice in question["choices"]), *steps]
-    for number, step in enumerate(steps):
-        render.out(f"{'you can ' if number == 0 else '        '} {step}")
+        answers = [(f"harnessctl answer {question['id']} {choice}", "") for choice in question["choices"]]
+        steps = [*answers, *steps]
+    if task["state"] in ("running", "queued", "parked", "paused"):
+        steps.append((f"harnessctl set {task['task']} --budget tool_calls=+60", "raise a limit"))
+    rows = [["you can" if number == 0 else "", *step] for number, step in enumerate(steps)]
+    render.out_lines(render.table(rows))
 
 
 def _show_list(tasks: Sequence[Mapping[str, Any]]) -> None:

@@ -99,9 +99,7 @@ def _did(one: Mapping[str, Any]) -> str:
 
 
 def _place(rule: Mapping[str, Any]) -> str:
-    if not rule:
-        return ""
-    return f"{rule['file']}:{rule['line']}   r{rule['revision']}"
+    return render.place(rule) if rule else ""
 
 
 def _nodes(client: Client, task: str) -> list[Mapping[str, Any]]:

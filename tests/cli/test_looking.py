@@ -75,6 +75,21 @@ def test_status_counts_and_leads_on(server: ControlServer, ctl: Ctl) -> None:
     assert task in ctl("list", "--reason", "service_unavailable", "--class", "overloaded").out
 
 
+def test_a_task_says_what_can_be_done_and_what_each_command_does(server: ControlServer, ctl: Ctl) -> None:
+    # C2, C3
+    task = server.submit()
+    lines = ctl("status", task).out.splitlines()
+    assert any("harnessctl cancel" in line and line.endswith("stop it; everything is kept") for line in lines)
+    assert any(f"harnessctl set {task} --budget tool_calls=+60" in line for line in lines)
+    ended = ctl("status", stopped_by_the_service(server)).out
+    assert "\nbecause  " in ended
+    assert "harnessctl set" not in ended
+    completed = server.submit("Collect")
+    server.end(completed, Verb.COMPLETE, sentence="Done.")
+    assert "\nsaid     Done.\n" in ctl("status", completed).out
+    assert ctl("pause", completed).err.startswith(f"{completed} is completed: it cannot be paused.\n")
+
+
 def test_the_list_is_sorted_and_counted(server: ControlServer, ctl: Ctl) -> None:
     dear = stopped_by_the_service(server)
     cheap = server.submit("Cheap")

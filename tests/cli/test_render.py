@@ -99,3 +99,9 @@ def test_a_poor_terminal_gets_question_marks() -> None:
 def test_commands_can_be_pasted() -> None:
     assert render.command(["harnessctl", "resume", "8k2q9x"]) == "harnessctl resume 8k2q9x"
     assert render.command(["harnessctl", "send", "8k", "it's; rm -rf"]) == "harnessctl send 8k 'it'\"'\"'s; rm -rf'"
+
+
+def test_a_place_has_a_line_only_where_there_is_one() -> None:
+    rule = {"file": "policies/budget.yaml", "line": 3, "revision": 6}
+    assert render.place(rule) == "policies/budget.yaml:3  r6"
+    assert render.place({**rule, "file": "--budget tool_calls", "line": 0}) == "--budget tool_calls  r6"

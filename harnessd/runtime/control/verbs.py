@@ -20,6 +20,12 @@ _ALREADY: Mapping[Verb, frozenset[TaskState]] = {
     Verb.RESUME: frozenset({TaskState.QUEUED, TaskState.RUNNING}),
     Verb.RETRY: frozenset(),
 }
+_DONE: Mapping[Verb, str] = {
+    Verb.CANCEL: "cancelled",
+    Verb.PAUSE: "paused",
+    Verb.RESUME: "resumed",
+    Verb.RETRY: "retried",
+}
 _HINTS: Mapping[tuple[Verb, TaskState], str] = {
     (Verb.CANCEL, TaskState.COMPLETED): "There is nothing to cancel.",
     (Verb.PAUSE, TaskState.STOPPED): "There is nothing to pause; go on with: harnessctl resume {task}",
@@ -71,7 +77,7 @@ class Verbs:
             return _answer(task, verb.value, already=True, dry=dry)
         if after(task.state, verb) is None and not back:
             hint = _HINTS.get((verb, task.state), "").format(task=task.id)
-            raise Bad("refused", f"{task.id} is {_state(task)}: it cannot {verb.value}.", hint)
+            raise Bad("refused", f"{task.id} is {_state(task)}: it cannot be {_DONE[verb]}.", hint)
         changes = self._changes(task, body) if verb in (Verb.RESUME, Verb.RETRY) else {}
         say = _text(body, "say")
         if verb is Verb.RESUME:
