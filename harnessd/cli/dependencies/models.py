@@ -67,7 +67,11 @@ def list_tools(ctx: click.Context, as_json: bool) -> int:
     if as_json:
         render.out_json({"tools": found})
         return 0
-    rows = [[row["tool"], row["effect"], row["breaker"], row["running"], row["waiting"], row["about"]] for row in found]
+    # What a tool tells the model is long; its first sentence says to a person what it is. --json has all of it.
+    rows = [
+        [row["tool"], row["effect"], row["breaker"], row["running"], row["waiting"], row["about"].partition(". ")[0]]
+        for row in found
+    ]
     head = ["TOOL", "EFFECT", "BREAKER", "CALLS", "IN LINE", "ABOUT"]
     render.out_lines(render.table(rows, head, (3, 4)))
     return 0
