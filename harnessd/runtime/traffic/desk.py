@@ -79,14 +79,15 @@ class _Tally:
         while self.minute and self.minute[0].at <= before:
             self.minute.popleft()
 
-    def load(self, settings: LimitSettings, cost_usd: float) -> Load:
+    def load(self, settings: LimitSettings, cost_usd: float, *, retry: bool) -> Load:
         """What the limits that are set need to know; sums that nobody asks for are not made."""
         tokens = settings.tokens_per_minute is not None
+        retry = retry and settings.retry_share is not None
         return Load(
             running=self.running,
             requests_in_minute=len(self.minute),
             tokens_in_minute=sum(entry.tokens for entry in self.minute) if tokens else 0,
-            retries_in_minute=sum(entry.retry for entry in self.minute) if settings.retry_share is not None else 0,
+            retries_in_minute=sum(entry.retry for entry in self.minute) if retry else 0,
             cost_usd_today=cost_usd,
         )
 
@@ -189,7 +190,10 @@ class Desk:
             self._settings, self._settings_of = {}, policies
         found = self._settings.get(name)
         if found is None:
-            found = self._settings[name] = rules.settings(policies.limits, name)
+            found = rules.settings(policies.limits, name)
+            if not name.startswith(CALLED):
+                found = replace(found, concurrency=None)
+            self._settings[name] = found
         return found
 
     # --- judging -----------------------------------------------------------------------------------------------------
@@ -215,13 +219,11 @@ class Desk:
             return None
         tally = self._tally(name)
         tally.forget(now - self._minute_s)
-        counted = settings
-        if not name.startswith(CALLED):
-            counted = replace(settings, concurrency=None)
-        elif settings.concurrency is not None:
-            counted = replace(settings, concurrency=self._ramp(name, settings.concurrency)[0])
-        load = tally.load(settings, self._days.charged(name))
-        return rules.admit(counted, load, tokens=ask.tokens, cost_usd=ask.cost_usd, retry=ask.retry)
+        if settings.concurrency is not None:
+            admitted = self._ramp(name, settings.concurrency)[0]
+            settings = settings if admitted == settings.concurrency else replace(settings, concurrency=admitted)
+        load = tally.load(settings, self._days.charged(name), retry=ask.retry)
+        return rules.admit(settings, load, tokens=ask.tokens, cost_usd=ask.cost_usd, retry=ask.retry)
 
     def _used_up(self, name: str, cost_usd: float) -> bool:
         """Really spent, not only reserved: reservations of calls under way may come back."""
