@@ -74,3 +74,14 @@ def test_a_mix_of_faults_that_does_not_exist_is_one_sentence(tmp_path: Path) -> 
     assert done.returncode == 2
     assert "sunspots" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_no_fault_of_the_demo(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    command = [*DEMO, "--keep", str(tmp_path / "file" / "d")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=30, env=plain_environment(), check=False, cwd=tmp_path
+    )
+    assert done.returncode == 2, done.stderr
+    assert "cannot be made" in done.stderr
+    assert len(done.stderr.splitlines()) == 2

@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from harnessd.cli.client import FAILED, Client, Problem
+from harnessd.cli.client import FAILED, USAGE, Client, Problem
 
 READY_S = 20.0
 # What the demo's tasks show. Model name of the simulator's script -> wire protocol it is called by.
@@ -31,7 +31,11 @@ class Stage:
         """Everything lies in `keep`, or in a scratch folder that is removed at the end."""
         self._scratch = keep is None
         self.folder = Path(tempfile.mkdtemp(prefix="harnessd-demo-")) if keep is None else keep.resolve()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            what = f"{self.folder} cannot be made: {error.strerror or error}."
+            raise Problem(USAGE, what, "Write --keep with a folder that is yours.") from None
         self.url = ""
         self._service: subprocess.Popen[str] | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
