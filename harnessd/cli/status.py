@@ -196,13 +196,25 @@ def _show_running(running: Sequence[Mapping[str, Any]], total: int, now: float) 
                 render.duration(progress.get("life_s")),
                 str(task["tool_calls"]),
                 f"{task['cost_usd']:.2f}",
+                _nearest_limit(task.get("budgets") or ()),
                 task["doing"] or task["title"],
             ]
         )
     render.out()
-    render.out_lines(render.table(rows, ["RUNNING", "AGENT", "FOR", "LIFE", "CALLS", "USD", "DOING"], (2, 3, 4, 5)))
+    head = ["RUNNING", "AGENT", "FOR", "LIFE", "CALLS", "USD", "NEXT LIMIT", "DOING"]
+    render.out_lines(render.table(rows, head, (2, 3, 4, 5)))
     if total > len(running):
         render.out(f"         {total - len(running)} more: harnessctl list --state running")
+
+
+def _nearest_limit(budgets: Sequence[Mapping[str, Any]]) -> str:
+    """The budget of which most is used: `tool_calls 71 of 90`."""
+    parts = [(row["used"] / row["limit"], row) for row in budgets if row["used"] is not None and row["limit"]]
+    if not parts:
+        return "-"
+    _, row = max(parts, key=lambda part: part[0])
+    name = row["budget"]
+    return f"{name} {render.amount(name, row['used'])} of {render.amount(name, row['limit'])}"
 
 
 def _show_next(found: Mapping[str, Any]) -> None:

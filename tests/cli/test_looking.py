@@ -56,7 +56,7 @@ def test_an_ended_task_tells_the_whole_failure(server: ControlServer, ctl: Ctl) 
 def test_status_counts_and_leads_on(server: ControlServer, ctl: Ctl) -> None:
     # C1
     task = stopped_by_the_service(server)
-    running = server.submit("Collect")
+    running = server.submit("Collect", budget={"silence": 600})
     server.run(running)
     server.daemon.doing[running] = {"doing": "bash: make all", "since": time.time() - 268, "life_s": 4.0}
     server.daemon.warnings = [{"what": "model/primary", "since": time.time(), "sentence": "degraded"}]
@@ -67,6 +67,7 @@ def test_status_counts_and_leads_on(server: ControlServer, ctl: Ctl) -> None:
     row = next(line for line in done.out.splitlines() if line.startswith(running))
     assert row.split()[:4] == [running, "coder", "4m28s", "4s"]
     assert row.endswith("bash: make all")
+    assert "  silence 4s of 10m  " in row  # C1: the budget of which most is used
     assert "degraded" in done.out
     assert "next: harnessctl list --state stopped" in done.out
     assert ctl("status", "--strict").code == 1

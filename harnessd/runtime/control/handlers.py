@@ -59,7 +59,7 @@ class Handlers(PolicyHandlers, DependencyHandlers):
                 "tasks": {state.value: counts.get(state.value, 0) for state in TaskState},
                 "last_day": dict(last_day),
                 "inbox": len(waiting),
-                "running_tasks": [self._with_progress(task) for task in running],
+                "running_tasks": [self._with_progress(task) | {"budgets": self._budgets(task)} for task in running],
             }
         )
 
@@ -212,12 +212,15 @@ class Handlers(PolicyHandlers, DependencyHandlers):
             return shown | {"progress": None}
         return shown | {"progress": dict(progress), "doing": progress.get("doing") or shown["doing"]}
 
+    def _budgets(self, task: Task, effective: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        known = self._live.effective(task.draft, task.id or None) if effective is None else effective
+        return show.show_budgets(task, known.get("limits", {}), self._clock.now(), self._silence(task))
+
     def _in_force(self, task: Task) -> dict[str, Any]:
         effective: Mapping[str, Any] = self._live.effective(task.draft, task.id or None)
-        limits = effective.get("limits", {})
         return {
             "model": effective.get("model", task.draft.model),
-            "budgets": show.show_budgets(task, limits, self._clock.now(), self._silence(task)),
+            "budgets": self._budgets(task, effective),
             "policies": effective.get("policies", {}),
             "revision": effective.get("revision", 0),
             "pinned": task.draft.pinned_revision is not None,
