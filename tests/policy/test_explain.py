@@ -48,7 +48,12 @@ def test_every_key_has_type_meaning_and_default(kind: str) -> None:
         ("limits.rules.concurrency", "count or none", '8 for "model/*"', "1..10k"),
         ("notify.channels.ops.webhook.url", "secret", "required", ""),
         ("loop.do", "do", "[nudge, rollback, needs_human]", "nudge rollback needs_human stop"),
-        ("fallback.chains.model/primary", "name", "{}", "model/ALIAS, tool/NAME, mcp/SERVER, feature/NAME, agent/NAME"),
+        (
+            "fallback.chains.model/primary",
+            "name",
+            "none",
+            "model/ALIAS, tool/NAME, mcp/SERVER, feature/NAME, agent/NAME",
+        ),
     ],
 )
 def test_single_keys(path: str, type_: str, default: str, bounds: str) -> None:

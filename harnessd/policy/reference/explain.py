@@ -82,7 +82,10 @@ def _keys(kind: str, model: type[BaseModel], prefix: str, shipped: Policy[Any]) 
         type_ = type_name(reader) if reader is not None else "map"
         bounds = reader.bounds.removeprefix("write ") if reader is not None else ""
         shown = f"{path}{suffix}" if suffix else path
-        yield Key(kind, shown, type_, _default(path, field, model, shipped), bounds, field.description or "")
+        default = _default(path, field, model, shipped)
+        if suffix == ".NAME" and default == "{}":
+            default = "none"  # of the map; a name that is not there has no value
+        yield Key(kind, shown, type_, default, bounds, field.description or "")
 
 
 def below(annotation: Any) -> tuple[type[BaseModel] | None, str]:
