@@ -77,7 +77,9 @@ def script_of(page: Path) -> str:
         if "harnessd run" in lines:
             first_terminal += [line for line in lines if line != "harnessd run"]
             parts += ["(", *first_terminal, "exec harnessd run", ') >>"$CHECKOUT/daemon.log" 2>&1 &']
-            parts += ["until harnessctl status --ready >/dev/null 2>&1; do kill -0 $!; sleep 0.1; done"]
+            # Its own socket first: a client falls back to the system's daemon, and the machine may have one.
+            mine = 'test -S "$XDG_RUNTIME_DIR/harnessd/api.sock"'
+            parts += [f"until {mine} && harnessctl status --ready >/dev/null 2>&1; do kill -0 $!; sleep 0.1; done"]
         else:
             parts += lines
     return "\n".join(parts) + "\n"
