@@ -82,6 +82,10 @@ class Runner:
     _watched: dict[str, float] = field(default_factory=dict)
     _silent: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """A run that is taken up in a wait does nothing new: it lives since now, not since the machine's start."""
+        self.life.since = self.life.moved = self.around.clock.monotonic()
+
     async def work(self, first: Event) -> HandBack | Finish:
         """Feed events to the run until it is over."""
         try:
