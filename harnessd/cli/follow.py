@@ -251,17 +251,23 @@ def progress_line(task: Mapping[str, Any], *, timed: bool) -> str:
         f"calls {of('tool_calls', task['tool_calls'])}",
         f"{of('cost_usd', task['cost_usd'])} USD",
     ]
-    waits = task["why"] if task["state"] in ("parked", "waiting", "paused") else task["doing"]
-    if task["state"] == "queued" and task.get("waits_behind"):
-        waits = f"behind {task['waits_behind']}"
-    if task["state"] == "parked" and task["until"]:
-        waits = f"{waits} until {render.clock_time(task['until'])}"
-    if waits:
-        parts.append(str(waits))
+    if stands := _stands(task):
+        parts.append(stands)
     since = (task.get("progress") or {}).get("since")
     if timed and since:
         parts.append(f"for {render.duration(time.time() - since)}")
     return "  ".join(parts)
+
+
+def _stands(task: Mapping[str, Any]) -> str:
+    """What the task does or waits for; nothing once it has ended, though its row still tells what it did last."""
+    if task["ended_at"]:
+        return ""
+    if task["state"] == "queued" and task.get("waits_behind"):
+        return f"behind {task['waits_behind']}"
+    words = str((task["why"] if task["state"] in ("parked", "waiting", "paused") else task["doing"]) or "")
+    until = f" until {render.clock_time(task['until'])}" if task["state"] == "parked" and task["until"] else ""
+    return f"{words}{until}".strip()
 
 
 def _deadline(timeout: str | None) -> float | None:

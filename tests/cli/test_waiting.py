@@ -10,6 +10,7 @@ import click
 import pytest
 
 from harnessd.cli import CLIENT, DAEMON, client_table, daemon_table
+from harnessd.cli.follow import progress_line
 from harnessd.domain.record import (
     ChangeTask,
 )
@@ -47,6 +48,16 @@ def test_waiting_ends_as_the_task_does(
     again = ctl("attach", task, "--json")
     assert again.code == code
     assert json.loads(again.out)["task"] == task
+
+
+def test_the_progress_of_an_ended_task_does_not_say_what_it_did_last(server: ControlServer, ctl: Ctl) -> None:
+    task = server.submit()
+    lease = server.run(task)
+    running = json.loads(ctl("status", task, "--json").out) | {"doing": "waiting for model/primary, try 1"}
+    assert progress_line(running, timed=False).endswith("USD  waiting for model/primary, try 1")
+    server.record(lease, ChangeTask(Verb.COMPLETE, sentence="All merged."))
+    ended = json.loads(ctl("status", task, "--json").out) | {"doing": "waiting for model/primary, try 1"}
+    assert progress_line(ended, timed=False).endswith("USD")
 
 
 def test_submit_can_wait(server: ControlServer, ctl: Ctl) -> None:
