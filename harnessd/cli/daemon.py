@@ -49,7 +49,10 @@ def check(config: Path | None, strict: bool, as_json: bool) -> int:
     else:
         render.out_lines(render.visible(line) for line in problems)
         render.out_lines(render.visible(f"{line} (warning)") for line in warnings)
-        render.note(f"{len(problems)} problems, {len(warnings)} warnings; nothing was changed.")
+        many = [
+            f"{len(of)} {word}{'s' * (len(of) != 1)}" for of, word in ((problems, "problem"), (warnings, "warning"))
+        ]
+        render.note(f"{', '.join(many)}; nothing was changed.")
     return 78 if problems else 1 if counted else 0
 
 

@@ -136,6 +136,7 @@ def test_a_broken_policy_names_its_place_and_nothing_starts(daemon: Running) -> 
     done = harnessd(daemon, "check", "--config", str(daemon.config))
     assert done.returncode == 78
     assert "budget.yaml:2:10" in done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1] == "1 problem, 0 warnings; nothing was changed."
 
 
 def test_the_same_key_with_another_body(daemon: Running) -> None:
