@@ -256,10 +256,11 @@ def _where(task: Mapping[str, Any]) -> list[tuple[str, str]]:
         # The sentence of a completed task is the agent's last word; of a stopped one, what stopped it.
         name = "said" if state == "completed" else "because"
         return [("ended", f"{word}, after {life}, {task['cost_usd']:.2f} USD"), (name, task["sentence"])]
+    asked = f" since {render.clock_time(task['questions'][0]['asked_at'])}" if task["questions"] else ""
     words = {
         "queued": f"queued since {submitted}",
         "parked": f"parked until {render.clock_time(task['until'])}, holds no worker",
-        "waiting": "waits for a person, holds no worker"
+        "waiting": f"waits for a person{asked}, holds no worker"
         + (f"; stops by itself {render.clock_time(task['until'])}" if task["until"] else ""),
         "paused": "paused, holds no worker, until a person resumes it",
     }
@@ -281,7 +282,11 @@ def _where(task: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _why(task: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("why", task["why"])] if task["why"] and not task["questions"] else []
-    rows += [("asks", f"{question['id']} {question['kind']}: {question['sentence']}") for question in task["questions"]]
+    for question in task["questions"]:
+        rows.append(("asks", f"{question['id']} {question['kind']}: {question['sentence']}"))
+        data: Mapping[str, Any] = question.get("data") or {}
+        if data.get("rule") and data.get("file"):
+            rows.append(("rule", f"{data['rule']}   {render.place(data)}"))
     failure = task.get("last_failure")
     # What was dealt with is for `why`; here stands what the task is up against now.
     over = task["state"] in ("running", "queued") and not task["tries"]

@@ -91,6 +91,18 @@ def test_a_task_says_what_can_be_done_and_what_each_command_does(server: Control
     assert ctl("pause", completed).err.startswith(f"{completed} is completed: it cannot be paused.\n")
 
 
+def test_an_approval_names_the_rule_that_wants_it(server: ControlServer, ctl: Ctl) -> None:
+    # C3
+    task = server.submit("Push it")
+    facts = {"rule": "pushes", "file": "policies/tools.yaml", "line": 4, "revision": 47}
+    server.record(
+        server.run(task),
+        AskPerson("q7", "approval", "", None, "git push needs approval", ("allow", "deny"), data=facts),
+        ChangeTask(Verb.ASK, why="git push", waits_for="answer"),
+    )
+    assert "\nrule     pushes   policies/tools.yaml:4  r47\n" in ctl("status", task).out
+
+
 def test_the_list_is_sorted_and_counted(server: ControlServer, ctl: Ctl) -> None:
     dear = stopped_by_the_service(server)
     cheap = server.submit("Cheap")
@@ -196,6 +208,7 @@ def test_what_waits_for_a_person_says_what_to_type(server: ControlServer, ctl: C
     shown = ctl("status", task).out
     assert "waits for a person" in shown
     assert "asks     q1 outcome: mcp/pay/charge ACME" in shown
+    assert "waits for a person since " in shown
     assert "harnessctl answer q1 not-done" in shown
     row = ctl("inbox").out.splitlines()[1]
     assert row.split()[:4] == ["q1", "outcome", task, "coder"]
