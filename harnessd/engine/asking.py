@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, assert_never
 
 from harnessd.defence import face
@@ -284,8 +285,7 @@ def spend(s: Situation, usage: Usage | None, alias: str) -> None:
 
 def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:
     """A budget's end, after the last turn."""
-    more = max(1, int(exhausted.limit / 2))
-    steps = next_steps(s.brief.task, StopReason.BUDGET_EXHAUSTED, budget=f"{exhausted.budget}=+{more}")
+    steps = next_steps(s.brief.task, StopReason.BUDGET_EXHAUSTED, budget=f"{exhausted.budget}=+{_more(exhausted)}")
     s.decide(_exhausted_decision(exhausted))
     ending.end(
         s,
@@ -297,6 +297,15 @@ def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:
             not_started=exhausted.sentence.rstrip("."),
         ),
     )
+
+
+def _more(exhausted: budget_policy.Exhausted) -> str:
+    """What to add to a limit so that the task goes on: what is used above it, and half of it again."""
+    more = max(0.0, exhausted.used - exhausted.limit) + exhausted.limit / 2
+    if exhausted.budget == "cost_usd":
+        return f"{more + 0.005:.2f}"
+    unit = "s" if exhausted.budget in budget_policy.TIMES else ""
+    return f"{max(1, math.ceil(more))}{unit}"
 
 
 def end_last_turn(s: Situation) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from harnessd.domain.decision import RuleRef
 from harnessd.domain.messages import FinishReason, TextBlock, ToolResultBlock
 from harnessd.domain.session import NodeKind, view
 from harnessd.domain.task import StopReason, TaskState
+from harnessd.engine import asking
 from harnessd.engine.protocol import CallModel, CallTool, Finish, RunState
+from harnessd.policy.budget import Exhausted
 from tests.engine.desk import Desk, unpaired
 from tests.engine.scenery import FREE, NO_LIMITS, calls, model_failure, policies, reply, says, tool_failure
 
@@ -304,3 +307,18 @@ def test_a_failed_tool_is_told_and_the_model_goes_on() -> None:  # R2.1
         "Output until then:\npartial"
     )
     assert desk.run.state is RunState.MODEL
+
+
+@pytest.mark.parametrize(
+    ("budget", "used", "limit", "wanted"),
+    [
+        ("tool_calls", 90.0, 90.0, "45"),
+        ("tool_calls", 15.0, 4.0, "13"),  # the limit was lowered below what is used
+        ("wall_time", 7201.5, 7200.0, "3602s"),
+        ("cost_usd", 5.01, 5.0, "2.52"),
+    ],
+)
+def test_the_next_step_adds_enough_to_go_on(budget: str, used: float, limit: float, wanted: str) -> None:  # R3.8
+    rule = RuleRef("budget", "default", "limits", "policies/budget.yaml", 3)
+    more = asking._more(Exhausted(budget, used, limit, "", rule))
+    assert more == wanted
