@@ -303,7 +303,7 @@ def _more(exhausted: budget_policy.Exhausted) -> str:
     """What to add to a limit so that the task goes on: what is used above it, and half of it again."""
     more = max(0.0, exhausted.used - exhausted.limit) + exhausted.limit / 2
     if exhausted.budget == "cost_usd":
-        return f"{more + 0.005:.2f}"
+        return f"{math.ceil(round(more, 6) * 100) / 100:.2f}"
     unit = "s" if exhausted.budget in budget_policy.TIMES else ""
     return f"{max(1, math.ceil(more))}{unit}"
 

@@ -315,7 +315,7 @@ def test_a_failed_tool_is_told_and_the_model_goes_on() -> None:  # R2.1
         ("tool_calls", 90.0, 90.0, "45"),
         ("tool_calls", 15.0, 4.0, "13"),  # the limit was lowered below what is used
         ("wall_time", 7201.5, 7200.0, "3602s"),
-        ("cost_usd", 5.01, 5.0, "2.52"),
+        ("cost_usd", 5.01, 5.0, "2.51"),
     ],
 )
 def test_the_next_step_adds_enough_to_go_on(budget: str, used: float, limit: float, wanted: str) -> None:  # R3.8
