@@ -65,6 +65,9 @@ from harnessd.tools import Jobs, builtin_tools, partial_output
 from harnessd.tools.process import adopt_orphans
 from harnessd.workspace.confine import confine
 
+# A change of the policy files is seen within this time; whose tools ran meanwhile may have made it.
+_WRITERS_S = 5.0
+
 
 def run(config: Path | None, strict: bool = False) -> int:
     """`harnessd run`: the daemon in the foreground; gives the exit status of contracts.md.
@@ -261,6 +264,7 @@ class _Daemon:
             crashpoint=self.crash,
             traffic=traffic,
             redact=self.configured.redactor.text,
+            protected=self.configured.protected,
         )
         begun = lambda: self.watchdog.wake()  # noqa: E731, PLW0108 - the watchdog needs the pool, and is made after it
         around = Surroundings(store, gateway, toolbox, self.clock, crashpoint=self.crash, watching=begun)
@@ -292,6 +296,7 @@ class _Daemon:
             agents_changed=self._take_agents,
             hold=start.hold,
             warnings=self.read.warnings,
+            tools_ran=lambda: [task for task, runner in pool.running.items() if runner.tools_ran(_WRITERS_S)],
             files=self._candidate(),
         )
 

@@ -134,6 +134,11 @@ class Configured:
             protected=(self.path.absolute(), self.folder, self.state),
         )
 
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """Paths that no tool call may name: what decides about agents is not theirs."""
+        return (str(self.path.absolute()), str(self.folder))
+
     def sources(self) -> dict[str, Any]:
         """Which files the policies come from, for `policy diff files`; what agents ask for, for `policy show --for`."""
         agents = {name: dict(agent.policies) for name, agent in self.settings.agents.items()}

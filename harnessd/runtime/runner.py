@@ -80,6 +80,8 @@ class Runner:
     _ending: set[str] = field(default_factory=set)
     _heard: set[int] = field(default_factory=set)
     _watched: dict[str, float] = field(default_factory=dict)
+    _tools_begun: set[str] = field(default_factory=set)
+    _tools_ended: float = -1e9
     _silent: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,6 +124,10 @@ class Runner:
         """Drain or pause."""
         self._events.put_nowait(event)
 
+    def tools_ran(self, within_s: float) -> bool:
+        """A tool of the task runs, or ended less than this long ago."""
+        return bool(self._tools_begun) or self.around.clock.monotonic() - self._tools_ended < within_s
+
     @property
     def watched(self) -> Mapping[str, float]:
         """The tool calls under way that have a limit of silence, in seconds."""
@@ -155,6 +161,7 @@ class Runner:
             case CallModel():
                 self._spawn(act.call, self._model(act), act)
             case CallTool():
+                self._tools_begun.add(act.call)
                 self._spawn(act.call, self._tool(act), act)
                 if act.limits.silence_s is not None:
                     self._watched[act.call] = act.limits.silence_s
@@ -178,6 +185,9 @@ class Runner:
         if self._calls.get(call) is done:
             del self._calls[call]
         self._watched.pop(call, None)
+        if call in self._tools_begun:
+            self._tools_begun.discard(call)
+            self._tools_ended = self.around.clock.monotonic()
         if done.cancelled():
             # Cancelled before its first step, a coroutine never sees it; the one event is owed all the same.
             if call in self._ending or call in self._silent:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from harnessd.domain.failure import Failure
+from harnessd.domain.effect import canonical_json
+from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.ports import JobKeeper, Tool, ToolContext, ToolOutcome
 from harnessd.domain.task import Task
 from harnessd.engine.protocol import CallTool
@@ -32,10 +33,13 @@ class Toolbox:
         crashpoint: Crashpoint = nowhere,
         traffic: Traffic | None = None,
         redact: Callable[[str], str] = str,
+        protected: tuple[str, ...] = (),
     ) -> None:
         """`environment` gives an agent's child environment; `artefacts` is the folder of all tasks' whole outputs.
 
         `redact` takes the daemon's own secrets out of what tools say, before the journal or the model sees it.
+        `protected` are paths of the daemon's configuration and state: a call that names one is refused. A guard rail
+        against mistakes, not a boundary: file permissions are (docs/deployment.md).
         """
         self.tools = dict(tools)
         self.jobs = jobs
@@ -45,6 +49,7 @@ class Toolbox:
         self._crashpoint = crashpoint
         self._traffic = traffic
         self.redact = redact
+        self._protected = protected
 
     async def perform(self, task: Task, command: CallTool, caller: Caller = NOBODY) -> ToolOutcome | Failure:
         """One call, once limits and breaker let it through (R3.5, R3.15).
@@ -68,6 +73,15 @@ class Toolbox:
 
     async def _call(self, task: Task, command: CallTool, caller: Caller) -> ToolOutcome | Failure:
         tool = self.tools[command.tool]
+        words = canonical_json(dict(command.arguments))
+        if any(path in words for path in self._protected):
+            return Failure(
+                source="tool",
+                dependency=f"tool/{command.tool}",
+                message="it names harnessd's own configuration or state, which is not for agents",
+                hint=ErrorClass.PERMISSION_DENIED,
+                advice="Do the task without it; limits and permissions are changed by people only.",
+            )
         self._crashpoint("J9")
         chaos = self._traffic.chaos if self._traffic is not None else None
 

@@ -82,6 +82,7 @@ class Keeper:
     note: str = ""
     by: str = ""
     files: Candidate | None = None  # what the files said when they were last valid, in force or not
+    tools_ran: Callable[[], list[str]] = list  # tasks whose tools ran just now: they may have written the files
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def take(
@@ -254,7 +255,11 @@ class Keeper:
         self.in_force.swap(candidate.policies.at(number), now, candidate.trigger)
         self.hold, self.waiting, self.note, self.by = False, None, note, by
         self.agents_changed(candidate)
-        await self._tell("policy_applied", revision=number, source=candidate.trigger, by=by, note=note, files=what)
+        facts: dict[str, Any] = {"revision": number, "source": candidate.trigger, "by": by, "note": note, "files": what}
+        if not by and (tasks := self.tools_ran()):
+            # Nobody signed the change, and an agent's tools were at work: whoever looks into it shall see whose.
+            facts["while_tools_ran"] = tasks
+        await self._tell("policy_applied", **facts)
         return Result("applied", number, f"r{number} is in force.")
 
     def _draft(self, candidate: Candidate, state: RevisionState, what: str, by: str, note: str) -> RevisionDraft:
