@@ -250,6 +250,15 @@ PARTS: Mapping[str, Callable[[], str]] = {
 }
 
 
+def schemas() -> Iterator[tuple[Path, str]]:
+    """Yield the JSON Schema of each policy kind, for editors: the first line of each shipped file points to it."""
+    from harnessd.policy.assembly.kinds import ALL_KINDS  # noqa: PLC0415 - the package is found by the line above
+    from harnessd.policy.reference.schema import schema  # noqa: PLC0415
+
+    for kind in ALL_KINDS:
+        yield DOCS / "schemas" / f"{kind}.json", json.dumps(schema(kind), indent=2, ensure_ascii=False) + "\n"
+
+
 def with_parts(page: str) -> str:
     """Return the page with each of its generated parts written again."""
     return PART.sub(lambda part: part[1] + PARTS[part["name"]]() + part[3], page)
@@ -263,6 +272,7 @@ def pages() -> Iterator[tuple[Path, str]]:
             yield path, requirements(text)
         elif PART.search(text):
             yield path, with_parts(text)
+    yield from schemas()
 
 
 def main() -> int:
@@ -273,6 +283,7 @@ def main() -> int:
     stale = [(path, text) for path, text in pages() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path, text in stale:
         if not check:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"{path.relative_to(REPO)}: {'stale: run make docs' if check else 'written'}\n")
     return 1 if check and stale else 0

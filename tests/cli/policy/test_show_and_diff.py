@@ -29,9 +29,9 @@ def test_each_value_names_its_line_and_the_default_beside_it(place: Place, ctl: 
     assert done.code == 0, done.err
     assert done.out.splitlines()[0].startswith("tools/default, for tool/bash, agent crawler")
     rows = cells(done.out)
-    assert rows["effect"][:2] == ["reversible", "builtin tools.yaml:15"]
+    assert rows["effect"][:2] == ["reversible", "builtin tools.yaml:16"]
     assert rows["effect"][2].startswith("rule bash; outward (by command): irreversible")
-    assert rows["timeout.after"][:3] == ["2m", "builtin tools.yaml:24", "rule all"]
+    assert rows["timeout.after"][:3] == ["2m", "builtin tools.yaml:25", "rule all"]
     assert rows["timeout.life"] == ["5h", "policies/tools.yaml:3", "rules[0]", 'note "nightly builds"', "builtin 2h"]
     assert rows["silence"][-1] == "builtin 10m"
     assert rows["permission"] == ["DENY", "policies/tools.yaml:6", "rule crawler-no-shell", 'note "nightly builds"']
