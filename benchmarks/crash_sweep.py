@@ -10,10 +10,12 @@ simulator refused nothing, the store's own checks pass.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -94,7 +96,10 @@ def _until_crash(
                 break
             time.sleep(0.01)
     except (Problem, AssertionError):
-        pass  # the daemon died in the middle, as it was meant to
+        # The daemon died in the middle, as it was meant to; the kernel may need a moment to say so.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if daemon.process is not None:
+                daemon.process.wait(5)
     process = daemon.process
     assert process is not None
     died = process.poll() is not None
