@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,10 +14,12 @@ from watchfiles import awatch
 
 from benchmarks.gate import Gate
 from benchmarks.measuring import percentile
+from harnessd.config.files import builtin_folder
 from harnessd.config.load import load
 from harnessd.config.reload import Candidate, Outcome, Reloader
 
 SAVES_EACH = 40
+RELOADS = 20
 WAIT_S = 5.0
 QUIET_S = 0.4
 HARNESS = """\
@@ -106,6 +109,39 @@ async def measure(folder: Path) -> tuple[list[float], list[float], int, int]:
     return *waits, uneven, torn
 
 
+async def lag(during: Callable[[], Awaitable[object]]) -> list[float]:
+    """How late a timer of 1 ms was, each time, while something else went on: milliseconds."""
+    late: list[float] = []
+    over = False
+
+    async def tick() -> None:
+        while not over:
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            late.append((time.perf_counter() - began) * 1e3 - 1.0)
+
+    ticking = asyncio.create_task(tick())
+    await during()
+    over = True
+    await ticking
+    return late
+
+
+async def measure_lag(root: Path) -> tuple[list[float], list[float]]:
+    """The loop's lag while the full shipped set is read and judged again and again, and while nothing happens."""
+    shutil.copytree(builtin_folder(), root / "policies")
+    (root / "harness.yaml").write_text(HARNESS, encoding="utf-8")
+    ours = Ours(root)
+
+    async def reloads() -> None:
+        for number in range(RELOADS):
+            (root / "policies" / "budget.yaml").write_text(text(100 + number), encoding="utf-8")
+            await ours.reloader.reload("reload")
+
+    busy = await lag(reloads)
+    return busy, await lag(lambda: asyncio.sleep(1.0))
+
+
 def is_whole(outcome: Outcome, turns: int) -> bool:
     """The set that is handed over is the one that was saved."""
     return isinstance(outcome, Candidate) and outcome.policies.policies["budget", "default"].shape.limits.turns == turns
@@ -121,4 +157,8 @@ def gates() -> Iterator[Gate]:
         percentile(ours, 0.99), percentile(theirs, 0.99), 1.5, "at most", "ms", "ms watchfiles default",
     )  # fmt: skip
     yield Gate(f"{saves} saves that were not one reload", uneven, None, 0, "at most")
+    with TemporaryDirectory(prefix="bench-") as name:
+        busy, idle = asyncio.run(measure_lag(Path(name)))
+    beside = f"loop's lag in {RELOADS} reloads of the full set: p99 ({percentile(idle, 0.99):.1f} ms when idle)"
+    yield Gate(beside, percentile(busy, 0.99), None, 10, "at most", "ms")
     yield Gate(f"{saves} saves: torn or refused sets", torn, None, 0, "at most")
