@@ -42,6 +42,7 @@ from harnessd.runtime.control import serve as serve_control
 from harnessd.runtime.daemon import Facade, Parts, WallClock, serve
 from harnessd.runtime.gateway import Gateway, Service
 from harnessd.runtime.host.hardening import undumpable
+from harnessd.runtime.host.latency import keep_the_loop_quick
 from harnessd.runtime.host.socket_path import daemon_socket_path
 from harnessd.runtime.host.systemd import ServiceManager
 from harnessd.runtime.policies.in_force import InForce
@@ -167,6 +168,7 @@ class _Daemon:
                 return ConfigError.exit_code
             state = database_path(url).parent
             self.configured = Configured(self.path, self.folder, self.settings, state, os.environ, self.redactor)
+            keep_the_loop_quick()
             return await self._serve(store, owner, start)
         finally:
             await store.close()
