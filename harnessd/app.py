@@ -299,6 +299,7 @@ class _Daemon:
             hold=start.hold,
             warnings=self.read.warnings,
             tools_ran=lambda: [task for task, runner in pool.running.items() if runner.tools_ran(_WRITERS_S)],
+            writers=lambda files: pool.named_lately([Path(file).name for file in files], _WRITERS_S),
             files=self._candidate(),
         )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from harnessd.domain.effect import canonical_json
 from harnessd.domain.failure import ErrorClass, Failure, LeaseLost
 from harnessd.domain.ports import Clock, Journal
 from harnessd.domain.record import PersonMessage, Record
@@ -40,6 +42,7 @@ from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.traffic.caller import Caller
 
 _log = telemetry.log("runner")
+_SAID_MAX = 20_000  # characters of a call's arguments that are kept
 _ACTS = (CallModel, CallTool, CancelCalls, Wait, HandBack, Finish)
 
 
@@ -82,6 +85,7 @@ class Runner:
     _watched: dict[str, float] = field(default_factory=dict)
     _tools_begun: set[str] = field(default_factory=set)
     _tools_ended: float = -1e9
+    _said: deque[str] = field(default_factory=lambda: deque(maxlen=8))  # what the newest tool calls asked for
     _silent: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,6 +132,10 @@ class Runner:
         """A tool of the task runs, or ended less than this long ago."""
         return bool(self._tools_begun) or self.around.clock.monotonic() - self._tools_ended < within_s
 
+    def named_lately(self, names: Collection[str], within_s: float) -> bool:
+        """A tool call that ran within this time names one of these in its arguments."""
+        return self.tools_ran(within_s) and any(name in words for words in self._said for name in names)
+
     @property
     def watched(self) -> Mapping[str, float]:
         """The tool calls under way that have a limit of silence, in seconds."""
@@ -162,6 +170,7 @@ class Runner:
                 self._spawn(act.call, self._model(act), act)
             case CallTool():
                 self._tools_begun.add(act.call)
+                self._said.append(canonical_json(dict(act.arguments))[:_SAID_MAX])
                 self._spawn(act.call, self._tool(act), act)
                 if act.limits.silence_s is not None:
                     self._watched[act.call] = act.limits.silence_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -82,6 +82,10 @@ class Pool:
     def standing(self) -> list[Standing]:
         """The running tasks with what they have used until now."""
         return [Standing(self._tasks[id_], runner.run.counters) for id_, runner in self._runners.items()]
+
+    def named_lately(self, names: Collection[str], within_s: float) -> list[str]:
+        """The tasks whose tools ran within this time and name one of these in their arguments."""
+        return [task for task, runner in self._runners.items() if runner.named_lately(names, within_s)]
 
     def wake(self) -> None:
         """Something may be claimable."""

@@ -1,8 +1,7 @@
-"""An agent that goes for the policies: naming them is refused, and a change while its tools ran is told with its id."""
+"""An agent that goes for the policies: naming their path is refused; what its tools wrote waits for a person."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ def script(folder: Path) -> dict[str, Any]:
     return {"sly": {"turns": [*turns, {"say": "Done."}]}}
 
 
-def test_who_wrote_the_policies_is_in_the_event_log(tmp_path: Path) -> None:
+def test_an_agent_cannot_raise_its_own_budget_in_the_files(tmp_path: Path) -> None:
     # Case h22
     with running_simulator(script(tmp_path)) as service, running(tmp_path) as daemon:
         daemon.configure(settings(tmp_path, service.url, {"sly": "anthropic"}))
@@ -39,11 +38,12 @@ def test_who_wrote_the_policies_is_in_the_event_log(tmp_path: Path) -> None:
         first = next(node for node in nodes if node["kind"] == "tool_result")
         assert "permission_denied" in first["text"]
         assert "not for agents" in first["text"]
-        until = time.monotonic() + 15
-        applied: list[dict[str, Any]] = []
-        while not applied:
-            assert time.monotonic() < until, daemon.log
-            frames = [frame.data for frame in client.stream([("after", 0)]) if isinstance(frame.data, dict)]
-            applied = [frame["data"] for frame in frames if frame.get("type") == "policy_applied"]
-            time.sleep(0.05)
-        assert applied[-1]["while_tools_ran"] == [task]
+        assert 9999 not in {one["limit"] for one in client.get(f"/v1/tasks/{task}")["budgets"]}
+        facts = client.get("/v1/policies")
+        assert facts["revision"] == 1
+        assert task in facts["held"]["why"]
+        frames = [frame.data for frame in client.stream([("after", 0)]) if isinstance(frame.data, dict)]
+        (held,) = [frame["data"] for frame in frames if frame.get("type") == "policy_held"]
+        assert task in held["what"]
+        done = client.post("/v1/policies/reload", {"yes": True, "note": "it was right"})
+        assert done["result"] == "applied", "a person may still say so"

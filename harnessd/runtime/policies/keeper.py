@@ -83,6 +83,7 @@ class Keeper:
     by: str = ""
     files: Candidate | None = None  # what the files said when they were last valid, in force or not
     tools_ran: Callable[[], list[str]] = list  # tasks whose tools ran just now: they may have written the files
+    writers: Callable[[tuple[str, ...]], list[str]] = lambda _: []  # of them, those whose calls name these files
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def take(
@@ -216,10 +217,15 @@ class Keeper:
             return Result("kept_out", number, f"r{number} is held by a revert; the files are valid and wait.")
         if candidate.policies.hash == self.in_force.policies.hash:
             return await self._same(candidate)
+        if not by and not yes and (authors := self.writers(candidate.files)):
+            # An agent may not decide about agents: what its tools seem to have written waits for a person.
+            what = f"was written while tools of {', '.join(authors)} named the files: an agent may have changed them"
+            return await self._hold(candidate, (), by, note, what)
         stops = self.in_force.stopped_by(candidate.policies, self.running(), self.clock.now())
         allowed = max(_GUARD_LEAST, self.guard * len(self.running()))
         if len(stops) > allowed and not yes:
-            return await self._hold(candidate, stops, by, note)
+            what = f"would stop {len(stops)} of {len(self.running())} running tasks; guard {self.guard:.0%}"
+            return await self._hold(candidate, stops, by, note, what)
         return await self._apply(candidate, by, note)
 
     async def _same(self, candidate: Candidate) -> Result:
@@ -231,7 +237,7 @@ class Keeper:
         self.agents_changed(candidate)
         return Result("unchanged", number, f"r{number} is in force; the files mean the same.")
 
-    async def _hold(self, candidate: Candidate, stops: Sequence[str], by: str, note: str) -> Result:
+    async def _hold(self, candidate: Candidate, stops: Sequence[str], by: str, note: str, what: str) -> Result:
         running = len(self.running())
         if (
             self.waiting is not None
@@ -240,7 +246,6 @@ class Keeper:
         ):
             number, what = self.waiting.number, self.waiting.why
             return Result("held", number, _held_sentence(number, what), stops=tuple(stops))
-        what = f"would stop {len(stops)} of {running} running tasks; guard {self.guard:.0%}"
         draft = self._draft(candidate, RevisionState.HELD, what, by, note)
         number = await self.store.add_revision(draft, self.clock.now())
         self.waiting = Waiting(candidate, number, what, tuple(stops))
