@@ -15,9 +15,10 @@ from harnessd.domain.messages import FinishReason, ModelRequest, Usage
 from harnessd.domain.record import AskPerson, TakeMessage
 from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload, view
 from harnessd.domain.task import StopReason
-from harnessd.engine import callfacts, ending, links, reserving, results, streaks
+from harnessd.engine import ending, links, reserving, streaks
 from harnessd.engine.protocol import CallModel, ModelFacts, ModelFailed, ModelReplied, RunState, Wait
 from harnessd.engine.situation import Ending, PendingCall, Situation, asked_calls
+from harnessd.engine.tool_calls import callfacts, results
 from harnessd.policy import budget as budget_policy
 
 GO_ON = "Go on with the task."

@@ -11,7 +11,7 @@ from harnessd.domain.failure import ErrorClass, IllegalEvent
 from harnessd.domain.record import FreezeSystem
 from harnessd.domain.session import Node, NodeKind, user_payload
 from harnessd.domain.task import Counters, StopReason
-from harnessd.engine import asking, calling, ending, streaks
+from harnessd.engine import asking, ending, streaks
 from harnessd.engine.protocol import (
     TRANSITIONS,
     CancelCalls,
@@ -33,6 +33,7 @@ from harnessd.engine.protocol import (
     WaitElapsed,
 )
 from harnessd.engine.situation import Ending, JournalView, Situation, situation_of
+from harnessd.engine.tool_calls import calling
 from harnessd.policy import TaskPolicies
 
 

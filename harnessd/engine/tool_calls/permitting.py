@@ -8,9 +8,10 @@ from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_j
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.record import AskPerson, Question
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending, keys, results
-from harnessd.engine.callfacts import facts_of, tool_of
+from harnessd.engine import ending
 from harnessd.engine.situation import Ending, PendingCall, Situation
+from harnessd.engine.tool_calls import keys, results
+from harnessd.engine.tool_calls.callfacts import facts_of, tool_of
 from harnessd.policy import budget as budget_policy
 from harnessd.policy import tools as tools_policy
 

@@ -10,10 +10,11 @@ from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_j
 from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent
 from harnessd.domain.ports import ToolLimits, ToolOutcome
 from harnessd.domain.session import notes_of
-from harnessd.engine import keys, links, permitting, results
-from harnessd.engine.callfacts import settings_of
+from harnessd.engine import links
 from harnessd.engine.protocol import CallTool, RunState, ToolFailed, ToolReturned, Wait
 from harnessd.engine.situation import PendingCall, Situation, repeatable
+from harnessd.engine.tool_calls import keys, permitting, results
+from harnessd.engine.tool_calls.callfacts import settings_of
 from harnessd.policy.tools import ToolSettings
 
 

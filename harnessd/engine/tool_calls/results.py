@@ -16,9 +16,9 @@ from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent, Owner
 from harnessd.domain.session import Node, NodeKind, notes_of, result_payload
 from harnessd.domain.task import StopReason
 from harnessd.engine import ending, links, streaks
-from harnessd.engine.callfacts import settings_of, tool_of
 from harnessd.engine.protocol import RunState
 from harnessd.engine.situation import Ending, PendingCall, Situation
+from harnessd.engine.tool_calls.callfacts import settings_of, tool_of
 from harnessd.policy import budget as budget_policy
 from harnessd.policy import loop as loop_policy
 
