@@ -34,6 +34,11 @@ _SENTENCES: dict[StopReason, str] = {
     StopReason.LOOP_DETECTED: "The agent went in circles: {message}.",
     StopReason.ERROR: "{dependency} failed for good ({error_class}): {message}.",
 }
+# Where the reason alone would mislead: a dead key is no outage.
+_SENTENCES_OF_CLASSES: dict[ErrorClass, str] = {
+    ErrorClass.AUTH: "{dependency} does not accept its key: {message}. The task is kept.",
+    ErrorClass.RATE_LIMITED: "{dependency} allows no more calls for now: {message}. The task is kept.",
+}
 
 
 def stop_reason(source: Source, error_class: ErrorClass) -> StopReason:
@@ -50,16 +55,36 @@ def stop_sentence(reason: StopReason, failure: Failure, error_class: ErrorClass)
         sign = failure.transport or failure.status
         message = "no words came with it" + (f" ({sign})" if sign else "")
     words = _SENTENCES.get(reason, _SENTENCES[StopReason.ERROR])
+    if reason is StopReason.SERVICE_UNAVAILABLE:
+        words = _SENTENCES_OF_CLASSES.get(error_class, words)
     return words.format(dependency=failure.dependency, message=message[:300], error_class=error_class.value)
 
 
+def budget_sentence(used: str) -> str:
+    """The end of a budget for a person; `used` is `90 of 90 tool_calls used`, or more."""
+    return f"The task's budget is used up: {used.rstrip('.')}. What it did is kept; a higher limit lets it go on."
+
+
 def next_steps(task: str, reason: StopReason, *, budget: str | None = None) -> tuple[tuple[str, ...], ...]:
-    """Commands that make sense after this end, as argument lists."""
-    if reason is StopReason.COMPLETED:
-        return (("harnessctl", "show", task), ("harnessctl", "tree", task))
-    if reason is StopReason.BUDGET_EXHAUSTED:
-        raised = ("--budget", budget) if budget else ()
-        return (("harnessctl", "resume", task, *raised), ("harnessctl", "show", task))
-    if reason is StopReason.INTERNAL_ERROR:
-        return (("harnessctl", "logs", task), ("harnessctl", "retry", task))
-    return (("harnessctl", "resume", task), ("harnessctl", "retry", task), ("harnessctl", "logs", task))
+    """Commands that make sense after this end, as argument lists; each does something as it stands.
+
+    TEXT is a word that the person writes instead.
+    """
+    resume, retry = ("harnessctl", "resume", task), ("harnessctl", "retry", task)
+    changed, why = (*resume, "--say", "TEXT"), ("harnessctl", "why", task)
+    match reason:
+        case StopReason.COMPLETED:
+            return (("harnessctl", "show", task), ("harnessctl", "tree", task))
+        case StopReason.BUDGET_EXHAUSTED:
+            return ((*resume, "--budget", budget) if budget else resume, ("harnessctl", "show", task))
+        case StopReason.INTERNAL_ERROR:
+            return (("harnessctl", "logs", task), retry)
+        case StopReason.LOOP_DETECTED | StopReason.REFUSED:
+            # Going on as it was would end as it did: the goal or the way is to be changed.
+            return (changed, (*retry, "--say", "TEXT"), why)
+        case StopReason.UNANSWERED:
+            return (resume, changed, ("harnessctl", "logs", task))
+        case StopReason.CONTEXT_EXHAUSTED | StopReason.ERROR:
+            return (retry, resume, why)
+        case _:
+            return (resume, retry, ("harnessctl", "logs", task))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any, assert_never
 
 from harnessd.defence import face
-from harnessd.defence.endings import next_steps
+from harnessd.defence.endings import budget_sentence, next_steps
 from harnessd.defence.incident import DAY_LIMIT_REACHED, NOT_MADE, Episode, Incident, Tallies, incident_of
 from harnessd.domain.decision import Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
 from harnessd.domain.effect import Effect, EffectClass, EffectState
@@ -15,16 +16,17 @@ from harnessd.domain.messages import FinishReason, ModelRequest, Usage
 from harnessd.domain.record import AskPerson, TakeMessage
 from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload, view
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending, links, reserving, streaks
+from harnessd.engine import ending, forms, links, reserving, streaks
 from harnessd.engine.protocol import CallModel, ModelFacts, ModelFailed, ModelReplied, RunState, Wait
 from harnessd.engine.situation import Ending, PendingCall, Situation, asked_calls
 from harnessd.engine.tool_calls import callfacts, results
 from harnessd.policy import budget as budget_policy
 
+SAFE = "safe"  # what answers for an agent that was given up on: its declared answer
 GO_ON = "Go on with the task."
 CUT_OFF = "Your last answer was cut off at its token limit. Go on from where it stopped, more briefly."
 LAST_TURN = (
-    "{sentence} This is the last turn, without tools: sum up what is done, what is missing, and what comes next."
+    "{sentence}. This is the last turn, without tools: sum up what is done, what is missing, and what comes next."
 )
 
 
@@ -48,8 +50,8 @@ def turn(s: Situation) -> None:
     else:
         s.count(last_turn=True)
         s.decide(_exhausted_decision(exhausted))
-        notice = user_payload(LAST_TURN.format(sentence=exhausted.sentence))
-        s.append(NodeKind.NOTICE, notice | {"facts": {"last_turn": True}})
+        notice = user_payload(LAST_TURN.format(sentence=exhausted.sentence.rstrip(".")))
+        s.append(NodeKind.NOTICE, notice | {"facts": {"last_turn": True, "budget": exhausted.budget}})
     if s.path[-1].kind is NodeKind.ASSISTANT:
         s.append(NodeKind.NOTICE, user_payload(GO_ON))
     call_model(s, model)
@@ -134,11 +136,13 @@ def replied(s: Situation, event: ModelReplied) -> bool:
     mended = callfacts.mended(s, reply.message.tool_uses, alias)
     if mended:
         facts["mended"] = mended
+    if not reply.message.tool_uses:
+        facts |= forms.formed(s, reply)
     node = s.append(NodeKind.ASSISTANT, assistant_payload(reply.message, **facts))
     s.pending = [PendingCall(use, place) for place, use in enumerate(asked_calls(node))]
     if s.pending:
         return False
-    if reply.finish is FinishReason.LENGTH and not s.counters.last_turn:
+    if reply.finish is FinishReason.LENGTH and not s.counters.last_turn and "misfit" not in facts:
         s.append(NodeKind.NOTICE, user_payload(CUT_OFF))
         return False
     return not s.mail or s.counters.last_turn
@@ -149,14 +153,19 @@ def failed(s: Situation, event: ModelFailed) -> bool:
     failure, alias = event.failure, alias_of(s, event.call)
     s.settle(event.call, EffectState.FAILED, message=failure.message[:500], status=failure.status)
     spend(s, failure.usage, alias)
-    it = _incident(s, event, alias)
+    it = incident_of_call(s, event, alias)
     decision = face(it)
     s.decide(decision)
     results.took(s, decision)
+    if isinstance(decision.remedy, Retry) and it.error_class is ErrorClass.MALFORMED_OUTPUT:
+        s.append(NodeKind.NOTICE, user_payload(ask_again(failure, s.brief.wanted)))
+    return carry_out(s, it, decision)
+
+
+def carry_out(s: Situation, it: Incident, decision: Decision) -> bool:
+    """Do what was decided about a call. True when the next one follows at once, on another link."""
     match decision.remedy:
         case Retry(after_s, attempt, of):
-            if it.error_class is ErrorClass.MALFORMED_OUTPUT:
-                s.append(NodeKind.NOTICE, user_payload(ask_again(failure, s.brief.wanted)))
             until = s.at + after_s
             s.count(wait_until=until)
             s.doing = f"waiting {after_s:.1f}s before try {attempt} of {of}: {it.error_class.value}"
@@ -173,13 +182,13 @@ def failed(s: Situation, event: ModelFailed) -> bool:
             _stop(s, it, reason)
         case Observe() | Nudge():
             # line 2 has no `observe` for model calls: this would be our bug.
-            ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, failure, it.error_class))
+            ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, it.failure, it.error_class))
         case _ as never:
             assert_never(never)
     return False
 
 
-def _incident(s: Situation, event: ModelFailed, alias: str) -> Incident:
+def incident_of_call(s: Situation, event: ModelFailed, alias: str) -> Incident:
     """Count the attempt, and gather what the lines look at. A call that an open breaker let not through spends none."""
     failure, made = event.failure, event.failure.code not in NOT_MADE
     here = s.counters.tries_of.get(alias, 0) + made
@@ -234,9 +243,11 @@ def _stop(s: Situation, it: Incident, reason: StopReason) -> None:
     if it.error_class is not ErrorClass.MALFORMED_OUTPUT or not safe:
         ending.end(s, results.stopped(s, reason, failure, it.error_class))
         return
-    s.append(NodeKind.NOTICE, user_payload(safe) | {"facts": {"safe": True}})
-    why = f"{failure.dependency} gave no answer that can be read; the agent's safe one was handed out."
-    s.say("degraded", dependency=f"agent/{s.brief.agent}", link="safe", sentence=why)
+    s.append(NodeKind.NOTICE, user_payload(safe) | {"facts": {"safe": True, "output": json.loads(safe)}})
+    why = f"{failure.dependency} gave no answer that can be taken; the agent's safe one was handed out."
+    agent = f"agent/{s.brief.agent}"
+    s.count(degraded={**s.counters.degraded, agent: SAFE})
+    s.say("degraded", dependency=agent, link=SAFE, sentence=why)
     ending.end(s, Ending(StopReason.COMPLETED, safe[:500], error_class=ErrorClass.MALFORMED_OUTPUT.value))
 
 
@@ -285,19 +296,28 @@ def spend(s: Situation, usage: Usage | None, alias: str) -> None:
 
 
 def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:
-    """A budget's end, after the last turn."""
-    steps = next_steps(s.brief.task, StopReason.BUDGET_EXHAUSTED, budget=f"{exhausted.budget}=+{_more(exhausted)}")
-    s.decide(_exhausted_decision(exhausted))
+    """A budget's end, after the last turn. Where that turn was announced for it, the decision stands already."""
+    more = f"{exhausted.budget}=+{_more(exhausted)}"
+    if _announced(s) != exhausted.budget:
+        s.decide(_exhausted_decision(exhausted))
     ending.end(
         s,
         Ending(
             StopReason.BUDGET_EXHAUSTED,
-            exhausted.sentence,
+            budget_sentence(exhausted.sentence),
             error_class=ErrorClass.BUDGET_EXHAUSTED.value,
-            next_steps=steps,
+            next_steps=next_steps(s.brief.task, StopReason.BUDGET_EXHAUSTED, budget=more),
             not_started=exhausted.sentence.rstrip("."),
         ),
     )
+
+
+def _announced(s: Situation) -> str:
+    """The budget for which the last turn was announced, where it is the one that just ended; else empty."""
+    if not s.counters.last_turn:
+        return ""
+    facts = (node.payload.get("facts", {}) for node in reversed(s.path) if node.kind is NodeKind.NOTICE)
+    return str(next((its.get("budget", "") for its in facts if its.get("last_turn")), ""))
 
 
 def _more(exhausted: budget_policy.Exhausted) -> str:

@@ -135,7 +135,9 @@ def _warning(policy: BudgetPolicy, budget: str, used: float, limit: float, warne
 
 
 def _exhausted(policy: BudgetPolicy, budget: str, used: float, limit: float) -> Exhausted:
-    sentence = f"{shown(budget, used)} of {shown(budget, limit)} {budget} used"
+    # The last turn, which sums up, has a reserve of its own: it is not one of those that the limit counts.
+    told = min(used, limit) if budget == "turns" else used
+    sentence = f"{shown(budget, told)} of {shown(budget, limit)} {budget} used"
     return Exhausted(budget, used, limit, sentence, policy.ref("limits", budget))
 
 

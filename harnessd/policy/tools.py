@@ -165,11 +165,12 @@ class ToolSettings:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """May this call be made, and what is the model told if not."""
+    """May this call be made, and what is the model told if not. `note` is the operator's own, for people."""
 
     do: Literal["allow", "ask", "deny"]
     say: str
     rule: RuleRef
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +269,7 @@ def _permission(policy: ToolsPolicy, index: int, facts: CallFacts) -> Permission
     if rule.do == "deny":
         say = fill(rule.say or "Not allowed here.", {"tool": facts.tool, "rule": ref.rule})
     verdict: Literal["allow", "ask", "deny"] = rule.do  # type: ignore[assignment]
-    return Permission(verdict, say, ref)
+    return Permission(verdict, say, ref, rule.note or "")
 
 
 def _effect(policy: ToolsPolicy, call: SeenCall) -> tuple[EffectClass, RuleRef]:

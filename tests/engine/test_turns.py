@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harnessd.domain.decision import RuleRef
+from harnessd.domain.decision import RuleRef, Stop
 from harnessd.domain.messages import FinishReason, TextBlock, ToolResultBlock
 from harnessd.domain.session import NodeKind, view
 from harnessd.domain.task import StopReason, TaskState
@@ -95,7 +95,10 @@ def test_the_agent_is_warned_at_63_and_81_and_stopped_at_90() -> None:  # R3.9
     assert isinstance(desk.last, Finish)
     assert desk.last.reason is StopReason.BUDGET_EXHAUSTED
     move = desk.ledger.last_move
-    assert move.sentence == "90 of 90 tool_calls used"
+    assert move.sentence.startswith("The task's budget is used up: 90 of 90 tool_calls used. ")
+    decided = [one.decision for one in desk.ledger.decisions]
+    stops = [one.rule.rule for one in decided if isinstance(one.remedy, Stop)]
+    assert stops == ["limits.tool_calls"], "decided once: the summing-up belongs to it"
     assert move.next_steps[0] == ("harnessctl", "resume", "t1", "--budget", "tool_calls=+45")
     assert [request.request.tool_choice for request in desk.requests].count("none") == 1
 
@@ -168,7 +171,9 @@ def test_a_last_turn_that_fails_is_made_again() -> None:  # R3.9, R3.2
     assert desk.requests[-1].request.tool_choice == "none"
     assert len(desk.texts(NodeKind.NOTICE)) == 1, "it is announced once"
     desk.replied(says("Nothing is done."))
-    assert desk.last == Finish(StopReason.BUDGET_EXHAUSTED, "0 of 0 tool_calls used")
+    assert isinstance(desk.last, Finish)
+    assert desk.last.reason is StopReason.BUDGET_EXHAUSTED
+    assert "0 of 0 tool_calls used" in desk.last.sentence
 
 
 def test_a_raised_limit_lets_the_task_go_on() -> None:  # R3.9

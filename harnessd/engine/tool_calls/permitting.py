@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from harnessd.defence.incident import rule_json
+from harnessd.domain.decision import Decision, NeedsHuman
 from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.record import AskPerson, Question
@@ -83,7 +85,10 @@ def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSetti
     if permission.do == "ask":
         question = s.questions.get(_question_id(s, call))
         if question is None or (question.choice is None and not _out_of_time(question, s.at)):
-            ending.ask(s, _approval(s, call, permission))
+            wanted = _approval(s, call, permission)
+            if question is None and not s.in_flight:  # asked now, and once
+                s.decide(_why_asked(wanted, permission), call.use.id)
+            ending.ask(s, wanted)
             return False
         if question.choice == "allow":
             return True
@@ -131,8 +136,17 @@ def _approval(s: Situation, call: PendingCall, permission: tools_policy.Permissi
         sentence=f"{call.use.name} {arguments[:400]} needs approval",
         choices=("allow", "deny"),
         until=None if after_s is None else s.at + after_s,
-        data={"tool": call.name, "arguments": arguments, "rule": permission.rule.rule, "file": permission.rule.file},
+        data={"tool": call.name, "arguments": arguments, **rule_json(permission.rule)}
+        | ({"note": permission.note} if permission.note else {}),
     )
+
+
+def _why_asked(wanted: AskPerson, permission: tools_policy.Permission) -> Decision:
+    """What `why` tells of an approval: nothing failed, a rule wants a person's word first."""
+    evidence = {"question": wanted.id, "dependency": wanted.data["tool"], "message": wanted.sentence}
+    if permission.note:
+        evidence["note"] = permission.note
+    return Decision(NeedsHuman(wanted.sentence), "", permission.rule, evidence)
 
 
 def _first_of_its_kind(s: Situation, call: PendingCall) -> bool:

@@ -101,9 +101,9 @@ def exhausted(task: Task, limits: Mapping[str, Any], now: float) -> list[tuple[s
 
 def show_failure(decisions: Sequence[StoredDecision]) -> dict[str, Any]:
     """The last failure in one record: whose it was, its own words, what was tried, and the rule that decided."""
-    if not decisions:
+    last = next((one for one in reversed(decisions) if one.decision.get("error_class")), None)
+    if last is None:
         return {}
-    last = decisions[-1]
     evidence: Mapping[str, Any] = last.decision.get("evidence", {})
     names = {
         "dependency": "dependency",
