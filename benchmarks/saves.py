@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import time
@@ -10,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import structlog
 from watchfiles import awatch
 
 from benchmarks.gate import Gate
@@ -17,10 +19,14 @@ from benchmarks.measuring import percentile
 from harnessd.config.files import builtin_folder
 from harnessd.config.load import load
 from harnessd.config.reload import Candidate, Outcome, Reloader
+from harnessd.runtime.daemon import WallClock
 from harnessd.runtime.host.latency import keep_the_loop_quick
+from harnessd.runtime.policies.in_force import InForce
+from harnessd.runtime.policies.keeper import Keeper
+from harnessd.stores import open_store
 
 SAVES_EACH = 40
-RELOADS = 20
+RELOADS = 120
 WAIT_S = 5.0
 QUIET_S = 0.4
 HARNESS = """\
@@ -129,19 +135,27 @@ async def lag(during: Callable[[], Awaitable[object]]) -> list[float]:
 
 
 async def measure_lag(root: Path) -> tuple[list[float], list[float]]:
-    """The loop's lag while the full shipped set is read and judged again and again, and while nothing happens."""
+    """The loop's lag while the full shipped set is read, judged, stored and put in force, and while nothing happens."""
     shutil.copytree(builtin_folder(), root / "policies")
     (root / "harness.yaml").write_text(HARNESS, encoding="utf-8")
-    ours = Ours(root)
+    loaded, clock = load(root / "harness.yaml", {}), WallClock()
+    store = open_store(root / "harnessd.db")
+    await store.open("benchmark")
+    in_force = InForce(loaded.policies, lambda _: {}, clock.now())
+    keeper = Keeper(store, in_force, clock, running=list, guard=0.1, agents_changed=lambda _: None)
+    reloader = Reloader(loaded, {}, keeper.take)
 
     async def reloads() -> None:
         for number in range(RELOADS):
-            (root / "policies" / "budget.yaml").write_text(text(100 + number), encoding="utf-8")
-            await ours.reloader.reload("reload")
+            await asyncio.to_thread(as_an_editor, root / "policies" / "budget.yaml", text(100 + number))
+            await reloader.reload("reload")
+        assert in_force.policies.revision == RELOADS, "each was put in force"
 
     keep_the_loop_quick()  # as the daemon does at its start
     busy = await lag(reloads)
-    return busy, await lag(lambda: asyncio.sleep(1.0))
+    idle = await lag(lambda: asyncio.sleep(2.0))
+    await store.close()
+    return busy, idle
 
 
 def is_whole(outcome: Outcome, turns: int) -> bool:
@@ -159,8 +173,11 @@ def gates() -> Iterator[Gate]:
         percentile(ours, 0.99), percentile(theirs, 0.99), 1.5, "at most", "ms", "ms watchfiles default",
     )  # fmt: skip
     yield Gate(f"{saves} saves that were not one reload", uneven, None, 0, "at most")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with TemporaryDirectory(prefix="bench-") as name:
         busy, idle = asyncio.run(measure_lag(Path(name)))
-    beside = f"loop's lag in {RELOADS} reloads of the full set: p99 ({percentile(idle, 0.99):.1f} ms when idle)"
-    yield Gate(beside, percentile(busy, 0.99), None, 10, "at most", "ms")
+    # Beside the lag of the same loop when idle: on a machine that others use too, both wait for a processor.
+    what = f"loop's lag in {RELOADS} reloads of the full set"
+    yield Gate(f"{what}: p99 ({percentile(idle, 0.99):.1f} ms idle)", percentile(busy, 0.99), None, 10, "at most", "ms")
+    yield Gate(f"{what}: max ({max(idle):.1f} ms idle)", max(busy), None, 10, "at most", "ms")
     yield Gate(f"{saves} saves: torn or refused sets", torn, None, 0, "at most")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harnessd.config.files import Snapshot, read_bytes, read_folder
+from harnessd.config.garbage import COLLECTOR
 from harnessd.config.load import Loaded, ReadSettings, judge_snapshot, parse_settings, shown_folder
 from harnessd.config.settings import Settings
 from harnessd.config.watch import Watcher, targets
@@ -226,6 +227,10 @@ class Reloader:
         return seen
 
     def _decide(self, seen: _Seen, trigger: str, yes: bool) -> Candidate | Refusal:
+        with COLLECTOR.rests():
+            return self._decided(seen, trigger, yes)
+
+    def _decided(self, seen: _Seen, trigger: str, yes: bool) -> Candidate | Refusal:
         read = self._settings(seen)
         problems = list(read.problems)
         vanished = self._vanished(seen.snapshot)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harnessd.config.files import Snapshot, read_builtin
+from harnessd.config.garbage import COLLECTOR
 from harnessd.config.strict_yaml import parse
 from harnessd.policy import PolicySet, Problem
 from harnessd.policy.assembly.assemble import assemble
@@ -22,9 +23,10 @@ def content_of(snapshot: Snapshot) -> dict[str, dict[str, str]]:
 def policies_of(content: Mapping[str, Any]) -> tuple[PolicySet, tuple[Problem, ...]]:
     """The set that stored texts mean, with the shipped part of their day."""
     problems: list[Problem] = []
-    own, shipped = (_roots(content.get(part, {}), problems) for part in ("files", "builtin"))
-    assembled = assemble(own, shipped)
-    return PolicySet.of(assembled.policies), (*problems, *assembled.problems)
+    with COLLECTOR.rests():
+        own, shipped = (_roots(content.get(part, {}), problems) for part in ("files", "builtin"))
+        assembled = assemble(own, shipped)
+        return PolicySet.of(assembled.policies), (*problems, *assembled.problems)
 
 
 def _roots(texts: Mapping[str, str], problems: list[Problem]) -> tuple[Any, ...]:

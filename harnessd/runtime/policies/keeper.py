@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from harnessd import __version__
+from harnessd.config.garbage import COLLECTOR
 from harnessd.config.reload import Candidate, Outcome, Refusal, Unchanged
 from harnessd.config.stored import content_of, policies_of
 from harnessd.domain.ports import Clock, Refused
@@ -246,7 +247,7 @@ class Keeper:
         ):
             number, what = self.waiting.number, self.waiting.why
             return Result("held", number, _held_sentence(number, what), stops=tuple(stops))
-        draft = self._draft(candidate, RevisionState.HELD, what, by, note)
+        draft = await self._draft(candidate, RevisionState.HELD, what, by, note)
         number = await self.store.add_revision(draft, self.clock.now())
         self.waiting = Waiting(candidate, number, what, tuple(stops))
         await self._tell("policy_held", revision=number, what=what, stops=list(stops)[:50], running=running)
@@ -254,10 +255,12 @@ class Keeper:
 
     async def _apply(self, candidate: Candidate, by: str, note: str) -> Result:
         what = ", ".join(candidate.files) or "built-in defaults"
-        draft = self._draft(candidate, RevisionState.IN_FORCE, what, by, note)
+        draft = await self._draft(candidate, RevisionState.IN_FORCE, what, by, note)
         now = self.clock.now()
         number = await self.store.add_revision(draft, now)
         self.in_force.swap(candidate.policies.at(number), now, candidate.trigger)
+        if not self.running():
+            COLLECTOR.walk_if_due()
         self.hold, self.waiting, self.note, self.by = False, None, note, by
         self.agents_changed(candidate)
         facts: dict[str, Any] = {"revision": number, "source": candidate.trigger, "by": by, "note": note, "files": what}
@@ -267,7 +270,7 @@ class Keeper:
         await self._tell("policy_applied", **facts)
         return Result("applied", number, f"r{number} is in force.")
 
-    def _draft(self, candidate: Candidate, state: RevisionState, what: str, by: str, note: str) -> RevisionDraft:
+    async def _draft(self, candidate: Candidate, state: RevisionState, what: str, by: str, note: str) -> RevisionDraft:
         return RevisionDraft(
             candidate.policies.hash,
             state,
@@ -276,7 +279,7 @@ class Keeper:
             __version__,
             by=by,
             note=note,
-            content=content_of(candidate.snapshot),
+            content=await asyncio.to_thread(content_of, candidate.snapshot),
         )
 
     async def _tell(self, event: str, **data: Any) -> None:
