@@ -62,7 +62,7 @@ from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool, PoolSettings
 from harnessd.stores import SqlStore, database_path, open_store
 from harnessd.stores import restore as restore_store
-from harnessd.tools import Jobs, builtin_tools, partial_output
+from harnessd.tools import Declared, Jobs, builtin_tools, command_tools, partial_output
 from harnessd.tools.process import adopt_orphans
 from harnessd.workspace.confine import confine
 
@@ -183,7 +183,8 @@ class _Daemon:
     async def _serve(self, store: SqlStore, owner: str, start: Start) -> int:
         clients = Clients()
         self.jobs = Jobs()
-        self.tools = builtin_tools(confine, self.jobs)
+        built_in = builtin_tools(confine, self.jobs, self.settings.http_request.private)
+        self.tools = {**built_in, **command_tools(self._declared(), self.jobs)}
         self.catalog = self.configured.catalog(self.tools)
         in_force = InForce(start.policies, self.configured.wishes, self.clock.now(), start.source)
         chaos = Chaos(lambda: in_force.policies, self.clock) if self.settings.chaos else None
@@ -230,6 +231,11 @@ class _Daemon:
                 close=close,
             )
         )
+
+    def _declared(self) -> dict[str, Declared]:
+        folder = self.path.absolute().parent
+        tools = self.settings.tools.items()
+        return {name: Declared(one.command, one.schema_, one.about, folder) for name, one in tools}
 
     def _look_after(self, traffic: Traffic, gateway: Gateway, store: SqlStore, in_force: InForce, pool: Pool) -> Prober:
         """What people see of dependencies, and who brings parked tasks back."""

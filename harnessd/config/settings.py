@@ -14,6 +14,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from harnessd.domain.places import Allowed
 from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
 from harnessd.policy.language.figures import Count, Duration, Ratio, Size, Usd
 from harnessd.policy.language.freeform import Json
@@ -75,6 +76,25 @@ class BaseUrl(Text):
     @property
     def bounds(self) -> str:
         return "write https://HOST/PATH, without user, query or fragment"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(Text):
+    """A place in a network: a network, an address or a host name, on one port or on all."""
+
+    type_name: ClassVar[str] = "place"
+
+    def value(self, scalar: Scalar) -> str:
+        text = Text.value(self, scalar)
+        try:
+            Allowed.parse(text)
+        except ValueError as error:
+            raise misread(scalar, str(error), self.bounds) from error
+        return text
+
+    @property
+    def bounds(self) -> str:
+        return "write 10.0.0.0/8, 127.0.0.1:8080, [::1]:80 or git.internal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,8 +223,11 @@ class ModelSettings(Shape):
     window: Annotated[int, Count(low="1k", high="100M")] = Field(description="Context window in tokens.")
     max_output: Annotated[int, Count(low="16", high="10M")] = Field(8192, description="Most tokens of one answer.")
     prices: Annotated[Prices, PricesReader()] | None = Field(
-        None, description="USD per million tokens, or `free`; absent: charged as the dearest declared one."
+        None,
+        description="USD per million tokens, or `free`; absent: as the extra `prices` knows it, else as the dearest.",
     )
+    tools: Annotated[bool, Flag()] = Field(True, description="false: it cannot call tools.")
+    images: Annotated[bool, Flag()] = Field(True, description="false: it cannot look at images.")
 
 
 class AgentEnv(Shape):
@@ -232,6 +255,7 @@ class AgentSettings(Shape):
     policies: Annotated[dict[str, str], TextMap()] = Field({}, description="Kind -> policy name, for its tasks.")
     env: AgentEnv = Field(AgentEnv(), description="Environment of its tools.")
     output: AgentOutput | None = Field(None, description="The wanted form of its answer.")
+    feature: _Text | None = Field(None, description="The feature its tasks begin with; absent: its own tools.")
 
 
 class ToolSettings(Shape):
@@ -246,12 +270,20 @@ class ToolSettings(Shape):
     about: _Text = Field(description="What the model is told of it.")
 
 
+class HttpRequestSettings(Shape):
+    """What the tool http_request may reach."""
+
+    private: Annotated[tuple[str, ...], ListOf(each=Place())] = Field(
+        (), description="Places beside the public internet: networks, addresses or host names, with or without a port."
+    )
+
+
 class FeatureSettings(Shape):
     """A named set of tools and instructions of an agent; fallback.chains may degrade one to another."""
 
     agent: _Text = Field(description="The agent it belongs to.")
-    tools: _Texts = Field((), description="Tools it may call.")
-    add: _Text = Field("", description="Instructions that are added.")
+    tools: _Texts = Field((), description="Tools it may call, in place of the agent's.")
+    add: _Text = Field("", description="Instructions that are added to the agent's.")
 
 
 class _TreeSource(PydanticBaseSettingsSource):
@@ -294,6 +326,7 @@ class Settings(BaseSettings, Shape):
     chaos: Annotated[bool, Flag()] = Field(False, description="Whether the kind chaos may inject faults.")
     tools: dict[str, ToolSettings] = Field({}, description="Command tools.")
     features: dict[str, FeatureSettings] = Field({}, description="Features of agents.")
+    http_request: HttpRequestSettings = Field(HttpRequestSettings(), description="The tool http_request.")
 
     @classmethod
     def settings_customise_sources(

@@ -52,6 +52,43 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{host}:{port}"
 
 
+async def exchange(
+    transport: httpx.AsyncHTTPTransport,
+    outgoing: Outgoing,
+    timer: CallTimer,
+    extensions: Mapping[str, Any] | None = None,
+) -> httpx.Response:
+    """Send a request; the answer as soon as its headers are there. `timer` is told each step. Raises TransportError."""
+    half_open: list[Any] = []  # a connection that is no pool's yet: its secure handshake is under way
+
+    async def trace(event: str, facts: Any) -> None:
+        if event == "connection.connect_tcp.started":
+            timer.connecting()
+        elif event == "connection.connect_tcp.complete":
+            half_open.append(facts["return_value"])
+        elif event == "http11.send_request_headers.started":
+            half_open.clear()
+            timer.connected()
+        elif event == "http11.send_request_body.complete":
+            timer.sent()
+
+    with border():
+        request = httpx.Request(
+            outgoing.method,
+            outgoing.url,
+            headers={"user-agent": "harnessd", "accept-encoding": "identity"} | dict(outgoing.headers),
+            content=outgoing.body,
+            extensions={"trace": trace, **(extensions or {})},
+        )
+        try:
+            return await transport.handle_async_request(request)
+        except BaseException:
+            # httpcore forgets a connection that is cancelled between TCP and TLS; nobody else can close it.
+            for stream in half_open:
+                await stream.aclose()
+            raise
+
+
 class Incoming:
     """An answer whose headers have come. `headers` has lower-case names; repeated ones are joined by a comma."""
 
@@ -96,39 +133,12 @@ class Clients:
         Redirects are not followed: a key belongs to the origin it was configured for. Leaving the block before the
         body's end closes the connection; after it, the connection is kept.
         """
-        half_open: list[Any] = []  # a connection that is no pool's yet: its secure handshake is under way
-
-        async def trace(event: str, facts: Any) -> None:
-            if event == "connection.connect_tcp.started":
-                timer.connecting()
-            elif event == "connection.connect_tcp.complete":
-                half_open.append(facts["return_value"])
-            elif event == "http11.send_request_headers.started":
-                half_open.clear()
-                timer.connected()
-            elif event == "http11.send_request_body.complete":
-                timer.sent()
-
         pool = self._pick(origin_of(outgoing.url))
         pool.in_use += 1
         try:
-            with border():
-                request = httpx.Request(
-                    outgoing.method,
-                    outgoing.url,
-                    headers={"user-agent": "harnessd", "accept-encoding": "identity"} | dict(outgoing.headers),
-                    content=outgoing.body,
-                    extensions={"trace": trace},
-                )
-                try:
-                    response = await pool.transport.handle_async_request(request)
-                except BaseException:
-                    # httpcore forgets a connection that is cancelled between TCP and TLS; nobody else can close it.
-                    for stream in half_open:
-                        await stream.aclose()
-                    raise
+            response = await exchange(pool.transport, outgoing, timer)
             try:
-                yield _checked(response)
+                yield checked(response)
             finally:
                 with suppress(httpx.HTTPError):
                     await response.aclose()
@@ -186,7 +196,7 @@ class Clients:
         return httpx.AsyncHTTPTransport(verify=verify, trust_env=False, http1=True, http2=False, limits=limits)
 
 
-def _checked(response: httpx.Response) -> Incoming:
+def checked(response: httpx.Response) -> Incoming:
     """The answer, unless its framing is ambiguous."""
     if "content-length" in response.headers and "transfer-encoding" in response.headers:
         # RFC 9112 section 6.3: two lengths are an attempt at response splitting. httpx takes it, so the check is ours.

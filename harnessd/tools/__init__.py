@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import ToolSpec
+from harnessd.domain.places import Allowed
 from harnessd.domain.ports import Confine, Tool, ToolContext, ToolOutcome
+from harnessd.net.strangers import Strangers
 from harnessd.tools.answers import failed
 from harnessd.tools.arguments import cleaned, validate
+from harnessd.tools.command import CommandTool, Declared
 from harnessd.tools.files import EditFile, ReadFile, WriteFile
+from harnessd.tools.http import HttpRequest
 from harnessd.tools.jobs import JobOutput, Jobs, JobStop, partial_output
 from harnessd.tools.plan import TaskList
 from harnessd.tools.search import ListFiles, SearchFiles
 from harnessd.tools.shell import Bash
 
-__all__ = ["Checked", "Jobs", "builtin_tools", "partial_output", "validate"]
+__all__ = ["Checked", "Declared", "Jobs", "builtin_tools", "command_tools", "partial_output", "validate"]
 
 
 class Checked(Tool):
@@ -40,8 +44,12 @@ class Checked(Tool):
         return await self._tool.run(sound, context)
 
 
-def builtin_tools(confine: Confine, jobs: Jobs) -> Mapping[str, Tool]:
-    """The tools of the product, by name. `confine` opens a workspace; `jobs` keeps what runs in the background."""
+def builtin_tools(confine: Confine, jobs: Jobs, private: Sequence[str] = ()) -> Mapping[str, Tool]:
+    """The tools of the product, by name.
+
+    `confine` opens a workspace; `jobs` keeps what runs in the background; `private` are the places beside the public
+    internet that http_request may reach.
+    """
     tools: tuple[Tool, ...] = (
         Bash(jobs),
         ReadFile(confine),
@@ -52,5 +60,11 @@ def builtin_tools(confine: Confine, jobs: Jobs) -> Mapping[str, Tool]:
         JobOutput(jobs),
         JobStop(jobs),
         TaskList(),
+        HttpRequest(Strangers([Allowed.parse(place) for place in private])),
     )
     return {tool.spec.name: Checked(tool) for tool in tools}
+
+
+def command_tools(declared: Mapping[str, Declared], jobs: Jobs) -> Mapping[str, Tool]:
+    """The tools that harness.yaml declares, by name."""
+    return {name: Checked(CommandTool(name, one, jobs)) for name, one in declared.items()}

@@ -84,6 +84,24 @@ def test_paths_start_at_the_folder_of_harness_yaml(site: Site) -> None:
         ),
         (HARNESS + "store: {lease: {ttl: 6s, heartbeat: 5s}}\n", "heartbeat is more than half of ttl"),
         (HARNESS + "tools: {bash: {command: [x], about: X}}\n", '"bash" is a built-in tool: choose another name'),
+        (
+            HARNESS
+            + "tools: {t: {command: [x, '{srvice}'], schema: {type: object, properties: {service: {}}}, about: X}}\n",
+            'no argument "srvice" in the schema: did you mean "service"?',
+        ),
+        (
+            HARNESS + "tools: {t: {command: ['{x}'], schema: {type: object, properties: {x: {}}}, about: X}}\n",
+            "the program is chosen by the call: write the program out",
+        ),
+        (
+            HARNESS + "tools: {t: {command: [x], schema: {type: string}, about: X}}\n",
+            "the schema of a tool is of an object",
+        ),
+        (
+            HARNESS + "tools: {t: {command: [x], schema: {type: object, properties: 3}, about: X}}\n",
+            "not a JSON Schema",
+        ),
+        (HARNESS + "http_request: {private: [10.0.0.0/40]}\n", "is neither a network (10.0.0.0/8), an address nor"),
         (HARNESS + "mcp: {x: 1}\n", '"mcp" is not yet possible: remove the key'),
         (HARNESS + "features: {f: {agent: nobody}}\n", 'no agent "nobody"'),
         ("- a\n", "this is no map"),
