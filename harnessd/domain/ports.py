@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from harnessd.domain.breaker_store import BreakerStore
 from harnessd.domain.effect import Effect, EffectClass
 from harnessd.domain.failure import Failure
+from harnessd.domain.jobs import JobStore, OwedJob, StartStore
 from harnessd.domain.messages import ModelReply, ModelRequest, ToolSpec
 from harnessd.domain.outbox import OutboxStore
 from harnessd.domain.record import PersonMessage, Question, Record, StoredDecision, StoredEvent
@@ -141,6 +142,9 @@ class JobKeeper(Protocol):
 
     def running(self, task: str) -> Sequence[str]:
         """Ids of a task's jobs that still run."""
+
+    def owed(self, task: str) -> Sequence[OwedJob]:
+        """The jobs whose end the model was promised to be told, and was not told yet."""
 
     def signs_of_life(self, task: str) -> Mapping[str, SignOfLife]:
         """By call id, of everything the task has running: calls that are waited for and jobs."""
@@ -346,7 +350,9 @@ class Journal(Protocol):
         """Yields the newest event sequence number whenever a commit added events; missed ones are coalesced."""
 
 
-class Store(TaskQueue, SessionStore, Journal, RevisionStore, BreakerStore, OutboxStore, Protocol):
+class Store(
+    TaskQueue, SessionStore, Journal, RevisionStore, BreakerStore, OutboxStore, JobStore, StartStore, Protocol
+):
     """One durable store."""
 
     epoch: int  # of the owner: raised at each start

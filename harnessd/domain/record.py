@@ -137,11 +137,12 @@ Record = (
 
 @dataclass(frozen=True, slots=True)
 class PersonMessage:
-    """A word of a person to a task, not yet a node."""
+    """A word of a person to a task, not yet a node; or, of kind `notice`, our own: a background job ended."""
 
     id: int
     text: str
     at: float
+    kind: str = "person"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,16 @@ from harnessd.domain.failure import ConfigError
 from harnessd.stores import files
 from harnessd.stores.journal import Journal
 from harnessd.stores.operations.breakers import Breakers
+from harnessd.stores.operations.jobs import Jobs
 from harnessd.stores.operations.outbox import Outbox
 from harnessd.stores.operations.revisions import Revisions
+from harnessd.stores.operations.starts import Starts
 from harnessd.stores.sessions import Sessions
 from harnessd.stores.sqlite import SqliteDatabase
 from harnessd.stores.verbs import Verbs
 
 
-class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers, Outbox):
+class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers, Outbox, Jobs, Starts):
     """`Store` of the domain's ports over one database."""
 
 

@@ -22,7 +22,7 @@ from harnessd.domain.session import Node, NodeKind, open_calls
 from harnessd.domain.task import Lease
 from harnessd.stores.database import Conflict, Missed, Rows, Statement
 from harnessd.stores.kernel import Kernel, event
-from harnessd.stores.records import TARGETS, explain_miss, fence_of, unit_of
+from harnessd.stores.records import TARGETS, explain_miss, fence_of, overtaken, unit_of
 from harnessd.stores.rows import (
     decision_from,
     effect_from,
@@ -49,6 +49,10 @@ class Journal(Kernel):
             await self._write(unit)
         except Missed as missed:
             ours = await self._row("fence", fence_of(lease)) is not None
+            instead = overtaken(records) if ours and missed.statement == "move_task" else None
+            if instead is not None:
+                await self.record(lease, instead, now, revision)
+                return
             raise explain_miss(missed if ours else Missed("fence"), lease) from None
         except Conflict as conflict:
             raise IllegalEvent(f"Task {lease.task}: recorded twice ({conflict}); nothing was written.") from conflict

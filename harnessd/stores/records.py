@@ -10,6 +10,7 @@ from harnessd.domain.decision import Retry
 from harnessd.domain.effect import Effect
 from harnessd.domain.events import EventType
 from harnessd.domain.failure import HarnessError, IllegalEvent, LeaseLost
+from harnessd.domain.jobs import WAITED_FOR
 from harnessd.domain.record import (
     AppendNode,
     AskPerson,
@@ -63,6 +64,7 @@ NOTHING: Mapping[str, Any] = {
     "why": "",
     "waits_for": None,
     "parked_on": None,
+    "heeds": "",
 }
 
 # Every record but a node, which is row and event in one.
@@ -198,8 +200,26 @@ def change_task(lease: Lease, change: ChangeTask, now: float) -> tuple[Statement
             "why": plain(change.why),
             "waits_for": change.waits_for,
             "parked_on": plain(change.dependency) if change.dependency is not None else None,
+            "heeds": _heeds(change),
         },
     )
+
+
+def _heeds(change: ChangeTask) -> str:
+    if change.verb is Verb.PAUSE:
+        return "pause"
+    return "word" if change.verb is Verb.PARK and change.dependency == WAITED_FOR else ""
+
+
+def overtaken(records: Sequence[Record]) -> tuple[Record, ...] | None:
+    """The same unit where a person took its pause back, or a word came for a task that was to wait for its jobs.
+
+    The task is handed back instead, for whoever goes on with it. None where the unit holds no such move.
+    """
+    if not any(isinstance(record, ChangeTask) and _heeds(record) for record in records):
+        return None
+    back = ChangeTask(Verb.HAND_BACK, why="there is something to go on with")
+    return tuple(back if isinstance(record, ChangeTask) else record for record in records)
 
 
 def move(

@@ -214,7 +214,7 @@ def excerpt(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def message_from(row: Row) -> PersonMessage:
-    """A person's word from id, text, at."""
+    """A word to the task from id, text, at, kind."""
     return PersonMessage(*row)
 
 

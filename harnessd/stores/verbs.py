@@ -16,6 +16,7 @@ from harnessd.domain.session import Node, NodeKind
 from harnessd.domain.task import Task, TaskDraft, TaskState, Verb, after
 from harnessd.stores.database import Missed, Statement, Unit
 from harnessd.stores.kernel import event
+from harnessd.stores.operations.jobs import woken_by_word
 from harnessd.stores.queue import Queue
 from harnessd.stores.records import SEEN_AS, TARGETS, move
 from harnessd.stores.rows import draft_from_json, draft_to_json, effect_from, encode, node_from, plain, question_from
@@ -131,7 +132,12 @@ class Verbs(Queue):
         found = await self.find(task)
         if isinstance(found, Refused):
             return found
-        answer = await self._write(_said(found.id, {"say": text}, now, by))
+        # Whoever waits for a job only may be told something better.
+        answer = await self._write((
+            *_said(found.id, {"say": text}, now, by),
+            *woken_by_word(found.id, now, f"{by} said something"),
+        ))  # fmt: skip
+        self._queued.set()
         if not answer[0]:
             return Refused(
                 "refused",

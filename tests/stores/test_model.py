@@ -53,9 +53,10 @@ class Model:
     pointer: str | None = None
     until: float | None = None
     asked: set[Verb] = field(default_factory=set)
+    taken_back: bool = False  # a pause, while the worker may be on its way there
 
     def leave(self, state: TaskState) -> None:
-        self.state, self.lease = state, None
+        self.state, self.lease, self.taken_back = state, None, False
         if state.ended:
             self.holds = False
             self.asked.clear()
@@ -166,9 +167,10 @@ class Stores(RuleBasedStateMachine):
         until = self.now + 50 if verb in (Verb.PARK, Verb.ASK) else None
         self.run(self.store.record(model.lease, [ChangeTask(verb, until=until)], self.now))
         self.stale.append(model.lease)
-        model.leave(TASK_TRANSITIONS[TaskState.RUNNING][verb])
+        overtaken = verb is Verb.PAUSE and model.taken_back
+        model.leave(TASK_TRANSITIONS[TaskState.RUNNING][Verb.HAND_BACK if overtaken else verb])
         model.until = until
-        if verb is Verb.PAUSE:
+        if verb is Verb.PAUSE and not overtaken:
             model.asked.clear()
 
     @precondition(lambda self: self.stale)
@@ -194,8 +196,10 @@ class Stores(RuleBasedStateMachine):
         moves = TASK_TRANSITIONS[model.state]
         if model.state is TaskState.RUNNING and verb in (Verb.PAUSE, Verb.CANCEL):
             model.asked.add(verb)
+            model.taken_back = model.taken_back and verb is not Verb.PAUSE
         elif model.state is TaskState.RUNNING and verb is Verb.RESUME and Verb.PAUSE in model.asked:
             model.asked.discard(Verb.PAUSE)
+            model.taken_back = True
         elif verb in moves:
             model.leave(moves[verb])
             model.until = None

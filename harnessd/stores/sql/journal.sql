@@ -47,7 +47,7 @@ ON CONFLICT (task) DO UPDATE SET counters = excluded.counters, doing = excluded.
 UPDATE messages SET node = :node WHERE id = :message AND task = :task AND node IS NULL
 
 -- name: messages_waiting
-SELECT id, text, at FROM messages WHERE task = :task AND node IS NULL ORDER BY id
+SELECT id, text, at, kind FROM messages WHERE task = :task AND node IS NULL ORDER BY id
 
 -- name: ask_person
 INSERT INTO approvals (task, id, kind, node, call_id, sentence, choices, asked_at, until, data)

@@ -8,7 +8,7 @@ tasks.why, tasks.waits_for,
 (SELECT budgets.counters FROM budgets WHERE budgets.task = tasks.id),
 tasks.lease_owner, tasks.epoch, tasks.lease_expires,
 (SELECT budgets.doing FROM budgets WHERE budgets.task = tasks.id),
-tasks.system, tasks.pause_asked, tasks.recoveries, tasks.cancel_asked
+tasks.system, tasks.pause_asked > 0, tasks.recoveries, tasks.cancel_asked
 
 -- fragment: overlap
 (substr(held.root, 1, length(tasks.workspace)) = tasks.workspace
@@ -51,7 +51,8 @@ SELECT max(id) FROM tasks
 -- name: claim_one
 -- The index holds the queue in the order of claiming: without it each claim would sort everything that waits.
 UPDATE tasks SET state = 'running', epoch = epoch + 1, lease_owner = :owner, lease_expires = :expires, claim = :claim,
-    started_at = coalesce(started_at, :now), until = NULL, why = '', waits_for = NULL
+    started_at = coalesce(started_at, :now), until = NULL, why = '', waits_for = NULL,
+    pause_asked = max(pause_asked, 0)
 WHERE id = (
     SELECT tasks.id FROM tasks INDEXED BY tasks_queue
     WHERE {due} ORDER BY tasks.priority DESC, tasks.submitted_at, tasks.id LIMIT 1)
@@ -106,24 +107,28 @@ SELECT min(due) FROM (
 
 -- name: move_task
 -- A person's or the task's own move: only from the state it was planned in, and a worker's only under its lease.
+-- `heeds`: a worker's pause that was taken back meanwhile, and a wait for jobs while a word is there, are not made.
 UPDATE tasks SET state = :to, reason = :reason, error_class = :error_class, sentence = :sentence,
     next_steps = :next_steps, until = :until, why = :why, waits_for = :waits_for, parked_on = :parked_on, ended_at = :ended_at,
-    pause_asked = CASE WHEN :forget THEN 0 ELSE pause_asked END,
+    pause_asked = CASE WHEN :forget THEN 0 ELSE max(pause_asked, 0) END,
     cancel_asked = CASE WHEN :forget THEN 0 ELSE cancel_asked END,
     recoveries = CASE WHEN :afresh THEN 0 ELSE recoveries END,
     lease_owner = NULL, lease_expires = NULL, claim = NULL
 WHERE id = :task AND epoch = :epoch AND instr(:sources, ' ' || state || ' ') > 0
 AND (:owner IS NULL OR lease_owner = :owner)
+AND (:heeds <> 'pause' OR pause_asked >= 0)
+AND (:heeds <> 'word' OR NOT EXISTS (SELECT 1 FROM messages WHERE messages.task = tasks.id AND messages.node IS NULL))
 
 -- name: free_workspace
 DELETE FROM workspaces WHERE holder = :task
 
 -- name: ask_running
-UPDATE tasks SET pause_asked = max(pause_asked, :pause), cancel_asked = max(cancel_asked, :cancel)
+UPDATE tasks SET pause_asked = CASE WHEN :pause THEN 1 ELSE pause_asked END, cancel_asked = max(cancel_asked, :cancel)
 WHERE id = :task AND state = 'running'
 
 -- name: withdraw_pause
-UPDATE tasks SET pause_asked = 0 WHERE id = :task AND state = 'running' AND pause_asked = 1
+-- Less than nothing: the worker may have its own move to `paused` on the way, and must not make it.
+UPDATE tasks SET pause_asked = -1 WHERE id = :task AND state = 'running' AND pause_asked = 1
 
 -- name: change_draft
 UPDATE tasks SET draft = :draft, priority = :priority, labels = :labels WHERE id = :task AND draft = :was
