@@ -26,7 +26,7 @@ CLIENT: Rows = {
     "submit": ("harnessd.cli.submit:submit", "Queue tasks."),
     "set": ("harnessd.cli.submit:set_", "Change limits, policies, model, priority or labels of tasks that exist."),
     "status": ("harnessd.cli.status:status", "How the daemon, or one task, stands and what can be done next."),
-    "list": ("harnessd.cli.status:list_", "Tasks, newest first, filtered and counted."),
+    "list": ("harnessd.cli.looking.lists:list_", "Tasks, newest first, filtered and counted."),
     "logs": ("harnessd.cli.sessions:logs", "The events of a task, readable."),
     "attach": ("harnessd.cli.follow:attach", "Follow a running task until it ends or waits for a person."),
     "wait": ("harnessd.cli.follow:wait", "Wait until all tasks ended or wait for a person."),

@@ -145,6 +145,8 @@ def _progress(runner: Runner, clock: Clock) -> dict[str, Any]:
         "phase": runner.run.state.value,
         "since": clock.now() - (now - runner.life.since),
         "life_s": round(now - runner.life.moved, 3),
+        "until": counters.wait_until,
+        "in_line": runner.life.in_line,
         "turns": counters.turns,
         "tool_calls": counters.tool_calls,
         "cost_usd": counters.cost_usd,

@@ -12,7 +12,7 @@ from harnessd.domain.ports import CallClocks, ModelProvider, Progress
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.traffic.caller import NOBODY, Caller
 from harnessd.runtime.traffic.health import Health
-from harnessd.runtime.traffic.hedge import hedged
+from harnessd.runtime.traffic.hedge import IN_LINE, SENT, hedged
 from harnessd.runtime.traffic.passage import Pass, Traffic
 from harnessd.runtime.traffic.size import estimated_tokens
 
@@ -38,7 +38,6 @@ class Prices:
             + usage.cache_write_tokens * write
         )
         return round(total / 1_000_000, 6)
-
 
 @dataclass(frozen=True, slots=True)
 class Service:
@@ -81,9 +80,11 @@ class Gateway:
         counts = service.prices.input or service.prices.output or traffic.counts_tokens
         tokens = estimated_tokens(request) if counts else 0
         most = Usage(input_tokens=tokens, output_tokens=request.max_tokens)
+        progress(IN_LINE)
         passed = await traffic.enter(name, caller, tokens=tokens, cost_usd=service.prices.cost_usd(most))
         if isinstance(passed, Failure):
             return passed
+        progress(SENT)
         answer: ModelReply | Failure | None = None
         first = _FirstEvent(progress)
         try:

@@ -40,6 +40,7 @@ from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.gateway import Gateway
 from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.traffic.caller import Caller
+from harnessd.runtime.traffic.hedge import IN_LINE, SENT
 
 _log = telemetry.log("runner")
 _SAID_MAX = 20_000  # characters of a call's arguments that are kept
@@ -53,6 +54,7 @@ class Life:
     doing: str = ""
     since: float = 0.0
     moved: float = 0.0
+    in_line: bool = False  # a limit holds the model call back: nobody was asked yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +242,7 @@ class Runner:
         around = self.around
         try:
             caller = Caller.of(self.task, act.call, self.policies(), act.attempt)
-            answer = await around.gateway.call(act.request, lambda _: self._alive(), caller)
+            answer = await around.gateway.call(act.request, self._model_moves, caller)
         except asyncio.CancelledError:
             if act.call not in self._ending:
                 raise
@@ -282,6 +284,13 @@ class Runner:
     async def _wait(self, until: float) -> Event:
         await asyncio.sleep(max(0.0, until - self.around.clock.now()))
         return WaitElapsed(max(until, self.around.clock.now()))
+
+    def _model_moves(self, word: str) -> None:
+        in_line = word == IN_LINE
+        self.life.in_line = in_line
+        if in_line or word == SENT:
+            self.life.since = self.around.clock.monotonic()  # the clock of what is waited for begins again
+        self._alive()
 
     def _alive(self, doing: str | None = None) -> None:
         now = self.around.clock.monotonic()

@@ -136,7 +136,8 @@ def _approval(s: Situation, call: PendingCall, permission: tools_policy.Permissi
         sentence=f"{call.use.name} {arguments[:400]} needs approval",
         choices=("allow", "deny"),
         until=None if after_s is None else s.at + after_s,
-        data={"tool": call.name, "arguments": arguments, **rule_json(permission.rule)}
+        data={"tool": call.name, "arguments": arguments, "then": s.rules.tools.shape.ask.do}
+        | rule_json(permission.rule)
         | ({"note": permission.note} if permission.note else {}),
     )
 

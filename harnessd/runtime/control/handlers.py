@@ -11,8 +11,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from harnessd.domain.events import EventType
 from harnessd.domain.ports import Clock, Refused, Store, TaskFilter
 from harnessd.domain.record import Question
+from harnessd.domain.session import NodeKind
 from harnessd.domain.task import StopReason, Task, TaskState
 from harnessd.runtime.control import asked, openapi, show
 from harnessd.runtime.control.answers import Bad, Json, accept, error, read_object
@@ -27,6 +29,19 @@ from harnessd.runtime.control.verbs import NAMES, Verbs
 
 _DAY_S = 86400.0
 _RUNNING_SHOWN = 20
+
+# The events that put a task without a worker where it stands.
+_ENTERED: Mapping[TaskState, frozenset[EventType]] = {
+    TaskState.QUEUED: frozenset(
+        {
+            *(EventType.SUBMITTED, EventType.RESUMED, EventType.RETRIED, EventType.WOKEN),
+            *(EventType.ANSWERED, EventType.HANDED_BACK, EventType.INTERRUPTED),
+        }
+    ),
+    TaskState.PARKED: frozenset({EventType.PARKED}),
+    TaskState.PAUSED: frozenset({EventType.PAUSED}),
+    TaskState.WAITING: frozenset({EventType.NEEDS_HUMAN, EventType.APPROVAL_WANTED}),
+}
 
 
 class Handlers(PolicyHandlers, DependencyHandlers):
@@ -111,6 +126,9 @@ class Handlers(PolicyHandlers, DependencyHandlers):
                 "prompt": task.draft.prompt,
                 "last_failure": failure or None,
                 "decisions": len(decisions),
+                "said": await self._said(task),
+                "state_since": await self._since(task),
+                "next": show.steps_with_models(task, failure, self._models()),
                 "waits_behind": await self._store.waits_for(task.id) if task.state is TaskState.QUEUED else None,
                 "questions": [show.show_question(one, task) for one in await self._store.questions(task.id)],
             }
@@ -205,6 +223,31 @@ class Handlers(PolicyHandlers, DependencyHandlers):
         task = await self._store.find(question.task)
         return show.show_question(question, None if isinstance(task, Refused) else task)
 
+    async def _since(self, task: Task) -> float | None:
+        """When the task came into its present state; the move is an event."""
+        entered = _ENTERED.get(task.state)
+        if entered is None:
+            return task.ended_at or task.started_at
+        after, found = 0, task.submitted_at
+        while events := await self._store.events(after, task.id):
+            found = next((one.at for one in reversed(events) if one.type in entered), found)
+            after = events[-1].seq
+        return found
+
+    async def _said(self, task: Task) -> str | None:
+        """What the agent said in its last turn, where a budget ended the task."""
+        if task.reason is not StopReason.BUDGET_EXHAUSTED:
+            return None
+        last = next((node for node in await self._store.nodes(task.id) if node.id == task.pointer), None)
+        if last is None or last.kind is not NodeKind.ASSISTANT:
+            return None
+        return str(show.show_node(last)["text"])
+
+    def _models(self) -> list[str]:
+        """All aliases, where the daemon knows of models."""
+        known = self._dependencies.models() if self._dependencies is not None else ()
+        return [str(row["model"]) for row in known]
+
     def _with_progress(self, task: Task) -> dict[str, Any]:
         progress = self._live.progress(task.id) if task.state is TaskState.RUNNING else None
         shown = show.show_task(task)
@@ -228,7 +271,9 @@ class Handlers(PolicyHandlers, DependencyHandlers):
 
     def _silence(self, task: Task) -> float | None:
         progress = self._live.progress(task.id) if task.state is TaskState.RUNNING else None
-        return progress.get("life_s") if progress else None
+        # Silence is the other side's: while we wait by our own will, nobody owes us a sign of life.
+        ours = progress is None or progress.get("phase") == "backoff" or progress.get("in_line")
+        return None if ours or progress is None else progress.get("life_s")
 
     def _under(self, task: Task, policies: Mapping[str, str]) -> bool:
         names: Mapping[str, Any] = self._live.effective(task.draft, task.id).get("policies", {})

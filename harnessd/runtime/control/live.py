@@ -25,7 +25,11 @@ class Live(Protocol):
         """The store is lost: the daemon stops, whether or not a task runs that would notice."""
 
     def progress(self, task: str) -> Mapping[str, Any] | None:
-        """Of a task that runs here: `doing`, `phase`, `since`, `life_s` (seconds since its last sign of life)."""
+        """Of a task that runs here: `doing`, `phase`, `since`, `life_s` (seconds since its last sign of life).
+
+        And `until` (seconds since the Unix epoch), where it waits for a moment of its own choice (phase `backoff`);
+        `in_line`: a limit holds its model call back.
+        """
 
     def status(self) -> Mapping[str, Any]:
         """Facts of the daemon.

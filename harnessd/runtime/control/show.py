@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harnessd.domain.effect import Effect
 from harnessd.domain.record import Question, StoredDecision, StoredEvent
 from harnessd.domain.session import Node
-from harnessd.domain.task import Task, TaskState
+from harnessd.domain.task import StopReason, Task, TaskState
 
 TITLE_MAX = 80
 _TEXT_MAX = 240
@@ -207,10 +207,10 @@ def show_question(question: Question, task: Task | None) -> dict[str, Any]:
     }
 
 
-def next_steps(task: Task) -> Iterable[Sequence[str]]:
+def next_steps(task: Task) -> tuple[Sequence[str], ...]:
     """What a person can do now: the task's own words where it has some, else what its state allows."""
     if task.next_steps:
-        return task.next_steps
+        return tuple(task.next_steps)
     verbs: Mapping[TaskState, tuple[str, ...]] = {
         TaskState.QUEUED: ("pause", "cancel"),
         TaskState.RUNNING: ("attach", "send", "pause", "cancel"),
@@ -218,10 +218,38 @@ def next_steps(task: Task) -> Iterable[Sequence[str]]:
         TaskState.WAITING: ("inbox", "cancel"),
         TaskState.PAUSED: ("resume", "cancel"),
         TaskState.ROLLING_BACK: ("attach",),
-        TaskState.STOPPED: ("resume", "retry"),
+        TaskState.STOPPED: ("resume", "retry", "logs"),
         TaskState.COMPLETED: ("show",),
     }
     return tuple(_command(verb, task.id) for verb in verbs[task.state])
+
+
+# Ends after which another model may do better, and classes that a person can put right at the service.
+_OTHER_MODEL = frozenset(
+    {
+        StopReason.SERVICE_UNAVAILABLE,
+        StopReason.QUOTA_EXHAUSTED,
+        StopReason.CONTEXT_EXHAUSTED,
+        StopReason.REFUSED,
+        StopReason.ERROR,
+    }
+)
+_AT_THE_SERVICE = frozenset({"auth", "quota_exhausted"})
+
+
+def steps_with_models(task: Task, failure: Mapping[str, Any], models: Sequence[str]) -> list[list[str]]:
+    """The next steps, with what can be done about the model that failed. `models` are all aliases."""
+    steps = [list(step) for step in next_steps(task)]
+    name = str(failure.get("dependency") or "")
+    failed = name.removeprefix("model/")
+    if not name.startswith("model/") or failed not in models:
+        return steps
+    if failure.get("class") in _AT_THE_SERVICE and task.state in (TaskState.PARKED, TaskState.STOPPED):
+        steps.insert(0, ["harnessctl", "model", "check", failed])
+    other = next((alias for alias in models if alias != failed), None)
+    if other is not None and task.state is TaskState.STOPPED and task.reason in _OTHER_MODEL:
+        steps.insert(1, ["harnessctl", "retry", task.id, "--model", other])
+    return steps
 
 
 def _command(verb: str, task: str) -> tuple[str, ...]:

@@ -11,13 +11,17 @@ from harnessd.domain.ports import Progress
 
 Attempt = Callable[[Progress], Awaitable[ModelReply | Failure]]
 
+# Words of progress that are no event of an answer: a limit may hold the call back; now it is on its way.
+IN_LINE, SENT = "in_line", "sent"
+
 
 async def hedged(attempt: Attempt, after_s: float, progress: Progress) -> ModelReply | Failure:
     """One answer of one or two attempts (R3.16). A failure counts only where the other failed as well."""
     begun = asyncio.Event()
 
     def seen(word: str) -> None:
-        begun.set()
+        if word not in (IN_LINE, SENT):
+            begun.set()
         progress(word)
 
     async def one() -> ModelReply | Failure:

@@ -1,0 +1,1 @@
+"""Looking: one task as it stands, and tasks in lists."""
