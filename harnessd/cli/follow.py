@@ -265,7 +265,9 @@ def _stands(task: Mapping[str, Any]) -> str:
         return ""
     if task["state"] == "queued" and task.get("waits_behind"):
         return f"behind {task['waits_behind']}"
-    words = str((task["why"] if task["state"] in ("parked", "waiting", "paused") else task["doing"]) or "")
+    words = str(
+        (task["why"] if task["state"] in ("parked", "waiting", "paused") else render.doing(task["doing"])) or ""
+    )
     until = f" until {render.clock_time(task['until'])}" if task["state"] == "parked" and task["until"] else ""
     return f"{words}{until}".strip()
 

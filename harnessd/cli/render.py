@@ -219,6 +219,19 @@ def amount(budget: str, number: float | None) -> str:
     return f"{number:.2f}" if budget == "cost_usd" else count(number)
 
 
+def doing(text: str | None) -> str:
+    """What a task does now; of a call with one argument, that argument: `bash: make all`."""
+    tool, _, given = (text or "").partition(": ")
+    if not given.startswith("{"):
+        return text or ""
+    try:
+        arguments = json.loads(given)
+    except ValueError:  # cut short
+        return text or ""
+    only = next(iter(arguments.values())) if len(arguments) == 1 else None
+    return f"{tool}: {only}" if isinstance(only, str) else text or ""
+
+
 def labels(pairs: Mapping[str, str]) -> str:
     """`team=web batch=port-7`."""
     return " ".join(f"{name}={value}" for name, value in pairs.items())

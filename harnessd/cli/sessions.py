@@ -117,7 +117,8 @@ def _told(kind: str, data: Mapping[str, Any]) -> str:
             again = f", try {data['attempt']}" if data.get("attempt", 1) > 1 else ""
             return f"{data.get('name', '')}{again}"
         case "decision":
-            return f"{data.get('do')}: {data.get('class')}   rule {data.get('rule')}   {data.get('where')}"
+            what = f"{data.get('do')}: {data['class']}" if data.get("class") else str(data.get("do"))
+            return f"{what}   rule {data.get('rule')}   {str(data.get('where')).removesuffix(':0')}"
         case "retry_wait":
             wait = f"try {data.get('attempt')} of {data.get('of')} in {render.duration(data.get('after_s'))}"
             return f"{data.get('class')}: {wait}"
@@ -126,9 +127,14 @@ def _told(kind: str, data: Mapping[str, Any]) -> str:
             by = f"by {data['by']}" if data.get("by") else ""
             return _join(data.get("reason"), data.get("class"), data.get("sentence"), data.get("why"), until, by)
         case _:
-            return "  ".join(
-                f"{name}={_short(value)}" for name, value in data.items() if value not in (None, "", [], {})
-            )
+            known = {name: value for name, value in data.items() if value not in (None, "", [], {})}
+            return "  ".join(f"{name}={_fact(name, value)}" for name, value in known.items())
+
+
+def _fact(name: str, value: object) -> str:
+    if name in ("until", "not_before") and isinstance(value, int | float):
+        return render.clock_time(value)
+    return _short(value)
 
 
 def _join(*words: object) -> str:

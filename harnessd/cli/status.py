@@ -137,7 +137,7 @@ def _show_running(running: Sequence[Mapping[str, Any]], total: int, now: float) 
                 str(task["tool_calls"]),
                 f"{task['cost_usd']:.2f}",
                 _nearest_limit(task.get("budgets") or ()),
-                task["doing"] or task["title"],
+                render.doing(task["doing"]) or task["title"],
             ]
         )
     render.out()

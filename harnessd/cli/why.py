@@ -41,15 +41,18 @@ def why(ctx: click.Context, task: str, node: str | None, as_json: bool) -> int:
     many = f"{len(decisions)} decision{'s' if len(decisions) != 1 else ''}"
     render.out(f'{found["task"]}  {found["agent"]}  "{title}"   {many}, oldest first')
     nodes = _nodes(client, found["task"]) if decisions else []
+    answers = _answers(client, found["task"], decisions)
     for one in decisions:
         render.out()
-        render.out_lines(render.visible(line) for line in _story(one, nodes))
+        render.out_lines(render.visible(line) for line in _story(one, nodes, answers))
     if not decisions:
         render.out("Nothing had to be decided: no attempt failed and no limit was reached.")
     return 0
 
 
-def _story(one: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _story(
+    one: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], answers: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
     evidence: Mapping[str, Any] = one.get("evidence") or {}
     yield f"{one['node'] or '-':5}  {render.clock_time(one['at'])}  {_what(one, evidence)}"
     if message := evidence.get("message"):
@@ -59,14 +62,18 @@ def _story(one: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> Iterat
     if classified := evidence.get("classified_by"):
         name = render.pad(str(one["error_class"]), 20)
         yield f"       {render.pad('class', 12)} {name} rule {classified['rule']}   {_place(classified)}"
-    yield f"       {render.pad('did', 12)} {_did(one)}   {_place(one.get('rule') or {})}"
+    rule: Mapping[str, Any] = one.get("rule") or {}
+    by = f"   rule {rule['rule']}" if evidence.get("question") else ""
+    yield f"       {render.pad('did', 12)} {_did(one)}{by}   {_place(rule)}"
+    if note := evidence.get("note"):
+        yield f'       {render.pad("note", 12)} "{render.one_line(note)}"'
     for passed in evidence.get("passed_over") or []:
         yield f"       passed over  {passed}"
     for handed in one.get("tried") or []:
         yield f"       {render.pad(handed['line'], 12)} handed it up: {handed['why']}"
     if others := one.get("alternatives"):
         yield f"       {render.pad('else', 12)} {', '.join(others)}"
-    if came := _came_of_it(one, nodes):
+    if came := _answered(answers.get(evidence.get("question", ""))) or _came_of_it(one, nodes):
         yield f"       {render.pad('came of it', 12)} {came}"
 
 
@@ -74,6 +81,8 @@ def _what(one: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
     if budget := evidence.get("budget"):
         return f"{budget} {evidence.get('used')} of {evidence.get('limit')} used"
     dependency = evidence.get("dependency", "something")
+    if question := evidence.get("question"):
+        return f"{dependency} needs approval: {question}"
     answered = " ".join(str(evidence[key]) for key in ("status", "code", "type", "transport") if evidence.get(key))
     words = [f"{dependency} {'answered ' + answered if answered else 'failed: ' + str(one['error_class'])}"]
     if (tries := evidence.get("tries")) and tries > 1:
@@ -90,6 +99,8 @@ def _did(one: Mapping[str, Any]) -> str:
             return f"try {remedy.get('attempt')} of {remedy.get('of')} after {render.duration(remedy.get('after_s'))}"
         case "park":
             return f"parked for {render.duration(remedy.get('for_s'))}"
+        case "stop" if (one.get("evidence") or {}).get("budget"):
+            return f"a last turn without tools where policy grants one, then stopped: {remedy.get('reason')}"
         case "stop":
             return f"stopped: {remedy.get('reason')}"
         case "fallback":
@@ -105,6 +116,22 @@ def _place(rule: Mapping[str, Any]) -> str:
 def _nodes(client: Client, task: str) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = client.get(task_path(task, "nodes"))["nodes"]
     return found
+
+
+def _answers(client: Client, task: str, decisions: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """What people answered, by question, where one of the decisions asked them."""
+    if not any((one.get("evidence") or {}).get("question") for one in decisions):
+        return {}
+    frames = client.stream([("task", task)])
+    return {frame.data["data"]["question"]: frame.data for frame in frames if frame.name == "answered"}
+
+
+def _answered(answer: Mapping[str, Any] | None) -> str:
+    if answer is None:
+        return ""
+    data = answer["data"]
+    said = f': "{render.one_line(data["say"])}"' if data.get("say") else ""
+    return f"answered {data['choice']} by {data.get('by') or 'nobody known'} at {render.clock_time(answer['at'])}{said}"
 
 
 def _came_of_it(one: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harnessd.cli import render
@@ -98,12 +98,12 @@ def _doing(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     now, progress = time.time(), task.get("progress") or {}
     since = f", for {render.duration(now - progress['since'])}" if progress.get("since") else ""
     if progress.get("phase") == "backoff" and progress.get("until"):
-        yield "doing", f"{task['doing']}, {render.duration(progress['until'] - now)} left"
+        yield "doing", f"{render.doing(task['doing'])}, {render.duration(progress['until'] - now)} left"
     elif progress.get("in_line"):
-        yield "doing", f"in line: a limit or breaker holds the call back ({task['doing']}){since}"
+        yield "doing", f"in line: a limit holds the call back ({task['doing']}){since}"
     else:
         life = f", last sign of life {render.duration(progress['life_s'])} ago" if "life_s" in progress else ""
-        yield "doing", f"{task['doing']}{since}{life}"
+        yield "doing", f"{render.doing(task['doing'])}{since}{life}"
 
 
 def _asks(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -192,12 +192,37 @@ def _show_policies(task: Mapping[str, Any]) -> None:
     render.out(render.one_line(f"policies r{task['revision']}{pinned}   {words}"))
 
 
+# What the answers of the inbox mean, in a few words.
+_CHOICE_WORDS = {
+    "allow": "the call is made",
+    "deny": "the agent is told that a person did not allow it",
+    "done": "it happened: the task goes on with a receipt",
+    "not-done": "it did not happen: the call is made again with the same key",
+    "go-on": "the agent goes on; --say TEXT tells it how",
+    "rollback": "the agent goes on from before it",
+    "stop": "the task ends",
+}
+_OPTION_WORDS = {
+    "--budget": "go on with a higher limit",
+    "--model": "again from before the failed turn, with another model",
+    "--say": "TEXT tells it what to do differently",
+}
+
+
 def _show_steps(task: Mapping[str, Any]) -> None:
-    steps = [(render.command(step), _STEP_WORDS.get(step[1] if step[1:] else "", "")) for step in task["next"]]
+    steps = [(render.command(step), _step_words(step)) for step in task["next"]]
     for question in task["questions"]:
-        answers = [(f"harnessctl answer {question['id']} {choice}", "") for choice in question["choices"]]
+        answers = [
+            (f"harnessctl answer {question['id']} {choice}", _CHOICE_WORDS.get(choice, ""))
+            for choice in question["choices"]
+        ]
         steps = [*answers, *steps]
     if task["state"] in ("running", "queued", "parked", "paused"):
         steps.append((f"harnessctl set {task['task']} --budget tool_calls=+60", "raise a limit"))
     rows = [["you can" if number == 0 else "", *step] for number, step in enumerate(steps)]
     render.out_lines(render.table(rows))
+
+
+def _step_words(step: Sequence[str]) -> str:
+    option = next((word for word in step if word in _OPTION_WORDS), None)
+    return _OPTION_WORDS[option] if option else _STEP_WORDS.get(step[1] if step[1:] else "", "")
