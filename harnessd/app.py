@@ -43,6 +43,7 @@ from harnessd.runtime.daemon import Facade, Parts, WallClock, serve
 from harnessd.runtime.gateway import Gateway, Service
 from harnessd.runtime.host.hardening import undumpable
 from harnessd.runtime.host.latency import keep_the_loop_quick
+from harnessd.runtime.host.writers import Writers
 from harnessd.runtime.host.socket_path import daemon_socket_path
 from harnessd.runtime.host.systemd import ServiceManager
 from harnessd.runtime.policies.in_force import InForce
@@ -63,6 +64,7 @@ from harnessd.runtime.worker import Pool, PoolSettings
 from harnessd.stores import SqlStore, database_path, open_store
 from harnessd.stores import restore as restore_store
 from harnessd.tools import Declared, Jobs, builtin_tools, command_tools, partial_output
+from harnessd.tools.arguments import misfits
 from harnessd.tools.process import adopt_orphans
 from harnessd.workspace.confine import confine
 
@@ -150,6 +152,7 @@ class _Daemon:
     telling: Telling = field(init=False)
     watchdog: Watchdog = field(init=False)
     dependencies: Dependencies = field(init=False)
+    witness: Writers = field(init=False)
 
     async def run(self) -> int:
         """Open everything, serve, close everything."""
@@ -167,7 +170,9 @@ class _Daemon:
                 _tell(self.read.problems)
                 return ConfigError.exit_code
             state = database_path(url).parent
-            self.configured = Configured(self.path, self.folder, self.settings, state, os.environ, self.redactor)
+            self.configured = Configured(
+                self.path, self.folder, self.settings, state, os.environ, self.redactor, misfits
+            )
             keep_the_loop_quick()
             return await self._serve(store, owner, start)
         finally:
@@ -193,6 +198,7 @@ class _Daemon:
         gateway = Gateway(self._services(clients), self.crash, traffic)
         pool = self._pool(store, gateway, traffic, in_force, owner)
         prober = self._look_after(traffic, gateway, store, in_force, pool)
+        self.witness = Writers(self.jobs.task_of)
         self.keeper = self._keeper(store, in_force, pool, start)
         self.telling = self._telling(store, clients, in_force)
         reloader = self._reloader(start)
@@ -213,6 +219,7 @@ class _Daemon:
             await self.jobs.aclose()
             await gateway.aclose()
             await clients.aclose()
+            self.witness.close()
             with contextlib.suppress(HarnessError):
                 await traffic.breakers.flush()
 
@@ -307,6 +314,8 @@ class _Daemon:
             tools_ran=lambda: [task for task, runner in pool.running.items() if runner.tools_ran(_WRITERS_S)],
             writers=lambda files: pool.named_lately([Path(file).name for file in files], _WRITERS_S),
             files=self._candidate(),
+            witness=self.witness,
+            agents=self.settings.agents,
         )
 
     def _telling(self, store: SqlStore, clients: Clients, in_force: InForce) -> Telling:
@@ -346,7 +355,7 @@ class _Daemon:
             snapshot=self.read.snapshot if as_read else Snapshot(()),
             config_bytes=self.config_bytes,
         )
-        return Reloader(loaded, os.environ, self.keeper.take)
+        return Reloader(loaded, os.environ, self.keeper.take, watched=self.witness.watch, same=self.keeper.same)
 
     def _facade(self, pool: Pool, in_force: InForce, reloader: Reloader) -> Facade:
         return Facade(

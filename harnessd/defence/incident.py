@@ -18,7 +18,17 @@ from harnessd.policy import retry as retry_policy
 BREAKER_OPEN = "breaker_open"
 # The same where the day's money of an agent or label is used up (kind limits).
 DAY_LIMIT_REACHED = "day_limit_reached"
-NOT_MADE = frozenset({BREAKER_OPEN, DAY_LIMIT_REACHED})
+# The engine's own: by our count the request cannot fit, and it was not sent.
+CONTEXT_FULL = "context_window_full"
+NOT_MADE = frozenset({BREAKER_OPEN, DAY_LIMIT_REACHED, CONTEXT_FULL})
+
+
+def _nothing_to_take_out() -> str:
+    return "there is nothing to take out"
+
+
+# Characters: of the words that `why` shows, and of a body that is kept with a decision.
+_MESSAGE_SHOWN_MAX, _BODY_KEPT_MAX = 500, 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,9 @@ class Incident:
         following: who takes over, or that nobody can.
         escalated: the ladder of the escalation rule that holds, if one does.
         taken: how often steps that act once an episode were taken, by `ladder:word`.
+        reachable_in_s: until the first of the chain's other links may be asked again; None: nobody said.
+        compactions: smaller views made since the window overflowed, of `compactions_max`.
+        no_compaction: why no smaller view can be made; empty where one can.
     """
 
     task: str
@@ -55,6 +68,10 @@ class Incident:
     following: fallback_policy.Link | fallback_policy.UsedUp | None = None
     escalated: escalation_policy.Escalated | None = None
     taken: Mapping[str, int] = field(default_factory=dict)
+    reachable_in_s: float | None = None
+    compactions: int = 0
+    compactions_max: int = 1
+    no_compaction: Callable[[], str] = _nothing_to_take_out
 
     @property
     def breaker_open(self) -> bool:
@@ -73,7 +90,7 @@ class Incident:
         facts = {
             "class": self.error_class.value,
             "dependency": failure.dependency,
-            "message": failure.message[:500],
+            "message": failure.message[:_MESSAGE_SHOWN_MAX],
             "status": failure.status,
             "code": failure.code,
             "type": failure.type,
@@ -87,8 +104,27 @@ class Incident:
             "tries_here": self.here if self.here != self.tries else None,
             "elapsed_s": round(self.elapsed_s, 3),
             "classified_by": rule_json(self.classified_by),
+            "answer": _answer(failure),
         }
-        return {name: value for name, value in facts.items() if value not in (None, "")}
+        return {name: value for name, value in facts.items() if value not in (None, "", {})}
+
+
+def _answer(failure: Failure) -> dict[str, Any]:
+    """What else rules may look at in a service's answer: with it `why --evidence` can be classified again."""
+    if failure.source != "model" or failure.code in NOT_MADE:
+        return {}
+    body = failure.body if len(str(failure.body)) <= _BODY_KEPT_MAX else None
+    facts = {
+        "protocol": failure.protocol,
+        "headers": dict(failure.headers),
+        "body": body,
+        "finish": failure.finish,
+        "call_cut": failure.call_cut or None,
+        "window_used": failure.window_used,
+        "hint": failure.hint.value if failure.hint is not None else None,
+        "message": failure.message if len(failure.message) > _MESSAGE_SHOWN_MAX else None,
+    }
+    return {name: value for name, value in facts.items() if value not in (None, "", {})}
 
 
 def rule_json(rule: RuleRef) -> dict[str, Any]:
@@ -124,6 +160,19 @@ class Tallies:
 
 
 @dataclass(frozen=True, slots=True)
+class Standby:
+    """A chain of another sort that is walked once the dependency's own is used up: a feature's, an agent's.
+
+    `classes`: only for these; None: for all.
+    """
+
+    home: str
+    tried: tuple[str, ...] = ()
+    unable: Mapping[str, str] = field(default_factory=dict)
+    classes: frozenset[ErrorClass] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Links:
     """The chain's state. Names are full ones.
 
@@ -133,6 +182,8 @@ class Links:
         unable: why others cannot take the request.
         too_small: why others cannot take one that just overflowed.
         here: failed attempts on the link in use.
+        then: what is walked after this chain.
+        reachable_in_s: until the first of the other links may be asked again, by its breaker or service; None: unknown.
     """
 
     home: str = ""
@@ -141,6 +192,8 @@ class Links:
     too_small: Mapping[str, str] = field(default_factory=dict)
     here: int | None = None
     probing: bool = False
+    then: tuple[Standby, ...] = ()
+    reachable_in_s: float | None = None
 
 
 def _first_time(_: ErrorClass) -> Tallies:
@@ -163,6 +216,8 @@ class Episode:
     taken: Mapping[str, int] = field(default_factory=dict)
     first_event_s: float | None = None
     may_retry: bool = True
+    compactions: int = 0
+    no_compaction: Callable[[], str] = _nothing_to_take_out
 
 
 def incident_of(
@@ -200,6 +255,10 @@ def incident_of(
         following=_following(policies.fallback, episode.links, error_class),
         escalated=_escalated(policies.escalation, failure, error_class, episode),
         taken=episode.taken,
+        reachable_in_s=episode.links.reachable_in_s,
+        compactions=episode.compactions,
+        compactions_max=policies.compaction.shape.emergency_tries,
+        no_compaction=episode.no_compaction,
     )
 
 
@@ -221,7 +280,15 @@ def _following(
         return None
     overflow = error_class is ErrorClass.CONTEXT_OVERFLOW
     unable = {**(links.too_small if overflow else {}), **links.unable}
-    return fallback_policy.next_link(policy, links.home, error_class.value, links.tried, unable)
+    found = fallback_policy.next_link(policy, links.home, error_class.value, links.tried, unable)
+    for standby in links.then:
+        if isinstance(found, fallback_policy.Link):
+            break
+        if standby.classes is None or error_class in standby.classes:
+            more = fallback_policy.next_link(policy, standby.home, None, standby.tried, standby.unable)
+            kept = found if isinstance(more, fallback_policy.UsedUp) and found.passed else more
+            found = replace(kept, passed=(*found.passed, *more.passed))
+    return found
 
 
 def _escalated(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from harnessd.defence.incident import Incident, rule_json
 from harnessd.domain.decision import (
+    Compact,
     Decision,
     Fallback,
     NeedsHuman,
@@ -29,13 +30,14 @@ _WORDS: Mapping[type[Remedy], str] = {
     Nudge: "nudge",
     Retry: "retry",
     Fallback: "fallback",
+    Compact: "compact",
     Park: "park",
     NeedsHuman: "needs_human",
     Stop: "stop",
 }
 # These act until what they need is used up, `observe` and `stop` end their call; every other step acts once an episode
 # for each time it is named.
-_AGAIN = frozenset({"retry", "fallback", "park", "observe", "stop"})
+_AGAIN = frozenset({"retry", "fallback", "compact", "park", "observe", "stop"})
 _LATER = "harnessd cannot do this yet"
 
 
@@ -60,7 +62,7 @@ def climb(
             error_class=incident.error_class.value,
             rule=rule,
             evidence=_evidence(incident, answer, passed_over),
-            alternatives=tuple(f"then {word}" for word in do[place + 1 :]),
+            alternatives=(*_passed(incident), *(f"then {word}" for word in do[place + 1 :])),
         )
     return Pass(line, "; ".join(passed_over) or "the ladder is empty")
 
@@ -93,6 +95,13 @@ def _try(line: str, incident: Incident, word: str, steps: Mapping[str, Step], *,
     if word not in _AGAIN and left <= 0:
         return "taken before in this episode"
     return step(incident)
+
+
+def _passed(incident: Incident) -> Iterator[str]:
+    """The links that could not take the call, each with the reason: `model/local: no tools`."""
+    following = incident.following
+    for link, why in following.passed if following is not None else ():
+        yield f"{link}: {why}"
 
 
 def _evidence(incident: Incident, remedy: Remedy, passed_over: list[str]) -> dict[str, object]:

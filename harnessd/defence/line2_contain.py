@@ -78,13 +78,14 @@ def park(incident: Incident) -> Remedy | str:
         return "only a model call can be parked"
     if left <= 0:
         return f"park.max of {incident.settings.park_max_s:g} s is used up"
-    hint = incident.failure.retry_after_s or 0.0
-    if incident.breaker_open:
-        return Park(min(max(hint, 1.0), left))
-    if hint > incident.settings.server_wait_max_s:
-        return Park(hint) if hint <= left else f"the service asks for {hint:g} s, more than park.max leaves"
+    hint, others = incident.failure.retry_after_s or 0.0, incident.reachable_in_s
+    asked = hint > incident.settings.server_wait_max_s and not incident.breaker_open
+    if asked and hint > left and others is None:
+        return f"the service asks for {hint:g} s, more than park.max leaves"
     probe = min(max(_FIRST_PARK_S, incident.parked_s), _LAST_PARK_S) * (1 + incident.luck * 0.25)
-    return Park(min(max(probe, hint), left))
+    mine = max(hint, 1.0) if incident.breaker_open or asked else max(probe, hint)
+    # The chain is asked again as soon as one of its links may be: the earliest probe, not the last link's own.
+    return Park(min(mine if others is None else min(mine, max(others, 1.0)), left))
 
 
 def _observe(incident: Incident) -> Remedy | str:

@@ -147,7 +147,13 @@ class Counters:
     parked for and has not answered yet. `taken` counts the steps of ladders that act once an episode; tallies and loops
     look at nodes numbered above `tallies_from` and `loop_from`. `asking` is a question that is put to a person as soon
     as nothing is under way, `stand_ins` the tools that take over open calls, `recoveries_seen` how many of the task's
-    recoveries lie before its last step, `ending` how the task ends once nothing is under way.
+    recoveries lie before its last step, `ending` how the task ends once nothing is under way. `context` is what is known
+    of the window: measure and true size by model, failed compactions, the one under way (`engine/context`).
+
+    `misfits` counts last words that had not the wanted form, by the model that gave them. `roles` are the feature and
+    the agent (`feature`, `agent` -> full name) that stand in for the task's own since `roles_since`, for the reason in
+    `roles_why`; `told` are those that the model knows of. `reachable` is when a link of the call under way may next be
+    asked, as its breaker or its service says, by alias.
     """
 
     turns: int = 0
@@ -181,6 +187,13 @@ class Counters:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     recoveries_seen: int = 0
     ending: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    misfits: Mapping[str, int] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)
+    told: Mapping[str, str] = field(default_factory=dict)
+    roles_since: Mapping[str, float] = field(default_factory=dict)
+    roles_why: Mapping[str, str] = field(default_factory=dict)
+    reachable: Mapping[str, float] = field(default_factory=dict)
 
     def used(self, age_s: float) -> dict[str, float]:
         """What the budgets count, by the names policies have for them; times in seconds."""
@@ -211,6 +224,7 @@ class TaskDraft:
     budget: Mapping[str, float] = field(default_factory=dict)  # limit name -> limit of this task alone
     policies: Mapping[str, str] = field(default_factory=dict)  # kind -> policy name
     pinned_revision: int | None = None
+    feature: str | None = None  # with which of its agent's features it begins; None: the agent's own choice
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for the same client key to mean the same task."""
@@ -219,6 +233,7 @@ class TaskDraft:
             "agent": self.agent,
             "workspace": self.workspace,
             "model": self.model,
+            **({"feature": self.feature} if self.feature else {}),
             "budget": dict(self.budget),
             "policies": dict(self.policies),
             "after": list(self.after),

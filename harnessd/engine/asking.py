@@ -9,14 +9,16 @@ from typing import Any, assert_never
 from harnessd.defence import face
 from harnessd.defence.endings import budget_sentence, next_steps
 from harnessd.defence.incident import DAY_LIMIT_REACHED, NOT_MADE, Episode, Incident, Tallies, incident_of
-from harnessd.domain.decision import Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
+from harnessd.defence.line3_repair.compaction.standing import standing
+from harnessd.domain.decision import Compact, Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
 from harnessd.domain.effect import Effect, EffectClass, EffectState
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import FinishReason, ModelRequest, Usage
 from harnessd.domain.record import AskPerson, TakeMessage
 from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload, view
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending, forms, links, reserving, streaks
+from harnessd.engine import ending, forms, links, reserving, roles, streaks
+from harnessd.engine.context import compacting, measuring, summarising
 from harnessd.engine.protocol import CallModel, ModelFacts, ModelFailed, ModelReplied, RunState, Wait
 from harnessd.engine.situation import Ending, PendingCall, Situation, asked_calls
 from harnessd.engine.tool_calls import callfacts, results
@@ -33,11 +35,13 @@ LAST_TURN = (
 def turn(s: Situation) -> None:
     """Begin the next model call, or end where a budget says so."""
     for message in s.mail:
-        node = s.append(NodeKind.USER, user_payload(message.text))
+        ours = message.kind != "person"
+        node = s.append(NodeKind.NOTICE if ours else NodeKind.USER, user_payload(message.text))
         s.records.append(TakeMessage(message.id, node.id))
-    if s.mail:
-        s.mail.clear()
+    if any(message.kind == "person" for message in s.mail):
         s.person_acts()
+    s.mail.clear()
+    roles.at_border(s)
     model = links.choose(s)
     exhausted = reserving.exhausted(s, model)
     if exhausted is None:
@@ -54,7 +58,13 @@ def turn(s: Situation) -> None:
         s.append(NodeKind.NOTICE, notice | {"facts": {"last_turn": True, "budget": exhausted.budget}})
     if s.path[-1].kind is NodeKind.ASSISTANT:
         s.append(NodeKind.NOTICE, user_payload(GO_ON))
-    call_model(s, model)
+    made = compacting.before_call(s, model)
+    if isinstance(made, Failure):
+        _cannot_fit(s, made, model.alias)
+    elif made:
+        call_model(s, model)
+    elif s.asking is not None and s.state is not RunState.OVER:
+        ask_person(s, s.asking)
 
 
 def _summing_up_is_owed(s: Situation) -> bool:
@@ -71,15 +81,17 @@ def _summing_up_is_owed(s: Situation) -> bool:
 
 def call_model(s: Situation, model: ModelFacts) -> None:
     """One attempt, its intent and its reservation recorded first."""
-    most = reserving.most_tokens(s, model)
+    most = min(reserving.most_tokens(s, model), compacting.longest_answer(s, model))
     reserved = reserving.cost_usd(model, reserving.input_tokens(s), most)
+    # A history with calls is taken only beside tools: where a role has none, the task's own stand there unused.
+    tools = s.brief.tools or s.own.tools
     request = ModelRequest(
         model=model.alias,
         system=s.brief.system,
-        messages=view(s.path),
-        tools=tuple(tool.spec for tool in s.brief.tools),
+        messages=view(standing(roles.shown(s))),
+        tools=tuple(tool.spec for tool in tools),
         max_tokens=most,
-        tool_choice="none" if s.counters.last_turn else "auto",
+        tool_choice="none" if s.counters.last_turn or tools is not s.brief.tools else "auto",
     )
     if s.counters.episode_at is None:
         s.count(episode_at=s.at)
@@ -92,7 +104,7 @@ def call_model(s: Situation, model: ModelFacts) -> None:
             name=f"model/{model.alias}",
             effect_class=EffectClass.READ_ONLY,
             state=EffectState.INTENT,
-            arguments={"reserved_usd": reserved, "max_tokens": most},
+            arguments={"reserved_usd": reserved, "max_tokens": most, "estimated": measuring.raw_size(s)},
             attempt=s.counters.tries + 1,
             at=s.at,
         )
@@ -100,7 +112,7 @@ def call_model(s: Situation, model: ModelFacts) -> None:
     s.count(reserved_usd=reserved, wait_until=None)
     s.doing = f"waiting for model/{model.alias}, try {effect.attempt}"
     s.in_flight[effect.id] = None
-    s.acts.append(CallModel(effect.id, request, effect.attempt))
+    s.acts.append(CallModel(effect.id, request, effect.attempt, compacting.to_keep(s)))
     s.state = RunState.MODEL
 
 
@@ -108,6 +120,9 @@ def replied(s: Situation, event: ModelReplied) -> bool:
     """Record a whole answer. True when it is the task's last word: no calls, not cut off, no person's word waiting."""
     reply, counters = event.reply, s.counters
     usage, alias = reply.usage, alias_of(s, event.call)
+    if summarising.of(s, event.call):
+        compacting.summarised(s, links.choose(s), event)
+        return False
     s.settle(event.call, EffectState.DONE, tokens=usage.total, cost_usd=reply.cost_usd, request_id=reply.request_id)
     s.count(
         turns=counters.turns + 1,
@@ -120,6 +135,8 @@ def replied(s: Situation, event: ModelReplied) -> bool:
         taken={mark: times for mark, times in counters.taken.items() if not mark.startswith("retry/")},
     )
     links.answered(s, alias)
+    measuring.learn(s, alias, event.call, usage)
+    compacting.judge(s, alias, usage)
     facts: dict[str, Any] = {
         "served_by": reply.served_by,
         "model": alias,
@@ -145,12 +162,14 @@ def replied(s: Situation, event: ModelReplied) -> bool:
     if reply.finish is FinishReason.LENGTH and not s.counters.last_turn and "misfit" not in facts:
         s.append(NodeKind.NOTICE, user_payload(CUT_OFF))
         return False
-    return not s.mail or s.counters.last_turn
+    return s.counters.last_turn or all(message.kind == "aside" for message in s.mail)
 
 
 def failed(s: Situation, event: ModelFailed) -> bool:
     """Decide about a failed attempt. True when the next one follows at once, on another link."""
     failure, alias = event.failure, alias_of(s, event.call)
+    if summarising.of(s, event.call):
+        return compacting.summary_failed(s, event, cost_of(s, failure.usage, alias))
     s.settle(event.call, EffectState.FAILED, message=failure.message[:500], status=failure.status)
     spend(s, failure.usage, alias)
     it = incident_of_call(s, event, alias)
@@ -159,7 +178,24 @@ def failed(s: Situation, event: ModelFailed) -> bool:
     results.took(s, decision)
     if isinstance(decision.remedy, Retry) and it.error_class is ErrorClass.MALFORMED_OUTPUT:
         s.append(NodeKind.NOTICE, user_payload(ask_again(failure, s.brief.wanted)))
+    if isinstance(decision.remedy, Compact):
+        most = int((s.effects[event.call].arguments or {}).get("max_tokens", 0))
+        compacting.overflowed(s, links.models(s)[alias], failure, most)
+        return True
     return carry_out(s, it, decision)
+
+
+def _cannot_fit(s: Situation, failure: Failure, alias: str) -> None:
+    """By our own count no request fits: none was sent, and the ladder of an overflow decides (R4.2, R4.3)."""
+    it = incident_of_call(s, ModelFailed(s.at, "", failure), alias)
+    decision = face(it)
+    s.decide(decision)
+    results.took(s, decision)
+    if isinstance(decision.remedy, Compact):
+        compacting.overflowed(s, links.models(s)[alias], failure, 0)
+        turn(s)
+    elif carry_out(s, it, decision):
+        turn(s)
 
 
 def carry_out(s: Situation, it: Incident, decision: Decision) -> bool:
@@ -172,7 +208,7 @@ def carry_out(s: Situation, it: Incident, decision: Decision) -> bool:
             s.acts.append(Wait(until))
             s.state = RunState.BACKOFF
         case Fallback(to, _):
-            links.take_over(s, to)
+            links.take_over(s, to, f"{it.failure.dependency}: {it.error_class.value}: {it.failure.message}")
             return True
         case Park(for_s):
             _park(s, it, for_s)
@@ -180,7 +216,7 @@ def carry_out(s: Situation, it: Incident, decision: Decision) -> bool:
             ask_person(s, question)
         case Stop(reason):
             _stop(s, it, reason)
-        case Observe() | Nudge():
+        case Observe() | Nudge() | Compact():
             # line 2 has no `observe` for model calls: this would be our bug.
             ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, it.failure, it.error_class))
         case _ as never:
@@ -194,6 +230,7 @@ def incident_of_call(s: Situation, event: ModelFailed, alias: str) -> Incident:
     here = s.counters.tries_of.get(alias, 0) + made
     s.count(tries=s.counters.tries + made, tries_of={**s.counters.tries_of, alias: here})
     before = s.counters.streak
+    links.may_be_asked_again(s, alias, failure)
 
     def tallies(error_class: ErrorClass) -> Tallies:
         return Tallies(before.get(error_class.value, 0) + made, recoveries=streaks.recoveries(s))
@@ -213,6 +250,8 @@ def incident_of_call(s: Situation, event: ModelFailed, alias: str) -> Incident:
             tallies=tallies,
             links=links.of_model(s, alias),
             taken=counters.taken,
+            compactions=int(counters.context.get("tries", 0)),
+            no_compaction=lambda: compacting.no_compaction(s, links.models(s)[alias]),
         ),
         s.rules,
     )
@@ -231,10 +270,11 @@ def incident_of_call(s: Situation, event: ModelFailed, alias: str) -> Incident:
 def _park(s: Situation, it: Incident, for_s: float) -> None:
     until = s.at + for_s
     s.count(episode_parked_s=s.counters.episode_parked_s + for_s)
+    reachable = s.counters.reachable
     links.end_round(s)
     if it.failure.code != DAY_LIMIT_REACHED:  # nothing is out of order
         links.begin_outage(s, it, until)
-    ending.park(s, until, links.parked_words(s, it, until), it.failure.dependency)
+    ending.park(s, until, links.parked_words(s, it, until), links.soonest(reachable, it))
 
 
 def _stop(s: Situation, it: Incident, reason: StopReason) -> None:
@@ -290,9 +330,15 @@ def spend(s: Situation, usage: Usage | None, alias: str) -> None:
     s.count(reserved_usd=0.0)
     if usage is None:
         return
+    s.count(tokens=s.counters.tokens + usage.total, cost_usd=s.counters.cost_usd + cost_of(s, usage, alias))
+
+
+def cost_of(s: Situation, usage: Usage | None, alias: str) -> float:
+    """What a call that gave no answer cost, by the tokens that were told."""
+    if usage is None:
+        return 0.0
     model = links.models(s).get(alias, s.brief.model)
-    cost = reserving.cost_usd(model, usage.total - usage.output_tokens, usage.output_tokens)
-    s.count(tokens=s.counters.tokens + usage.total, cost_usd=s.counters.cost_usd + cost)
+    return reserving.cost_usd(model, usage.total - usage.output_tokens, usage.output_tokens)
 
 
 def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from harnessd.defence.incident import Incident, Links
-from harnessd.engine import reserving
+from harnessd.defence.incident import Incident, Links, Standby
+from harnessd.domain.failure import Failure
+from harnessd.domain.messages import OpaqueBlock
+from harnessd.domain.session import blocks_of
+from harnessd.engine import reserving, roles
 from harnessd.engine.protocol import ModelFacts
 from harnessd.engine.situation import PendingCall, Situation
 from harnessd.policy import budget as budget_policy
@@ -15,6 +19,7 @@ from harnessd.policy.fallback import UsedUp
 from harnessd.policy.values import fill
 
 _A_DAY_S = 86_400.0
+_ROLES = ("feature/", "agent/")
 
 
 def models(s: Situation) -> Mapping[str, ModelFacts]:
@@ -42,18 +47,38 @@ def of_model(s: Situation, alias: str) -> Links:
     shape = s.rules.fallback.shape
     tried = tuple(f"model/{link}" for link in tries)
     links = Links(f"model/{home}", tried, here=tries.get(alias, 0), probing=bool(s.counters.probing))
-    if not shape.by_class and f"model/{home}" not in shape.chains:
+    agents = roles.chain(s, "agent")
+    if not shape.by_class and f"model/{home}" not in shape.chains and not agents:
         return links
     size = reserving.input_tokens(s)
     window = models(s)[alias].window if alias in models(s) else 0
     unable, too_small = {}, {}
     for name, facts in _declared(s).items():
-        why = "harness.yaml has no such model" if facts is None else _unable(s, facts, size)
+        why = "harness.yaml has no such model" if facts is None else _unable(s, facts, size, tools=bool(s.brief.tools))
         if why:
             unable[name] = why
         if facts is not None and facts.window <= window:
             too_small[name] = f"its window of {facts.window} is not larger"
-    return Links(links.home, tried, unable, too_small, links.here, links.probing)
+    then = (_other_agents(s, agents, size),) if agents else ()
+    waits = [at for link, at in s.counters.reachable.items() if link != alias]
+    reachable_in_s = max(0.0, min(waits) - s.at) if waits else None
+    return replace(links, unable=unable, too_small=too_small, then=then, reachable_in_s=reachable_in_s)
+
+
+def _other_agents(s: Situation, agents: tuple[str, ...], size: int) -> Standby:
+    """Who may take the task where all models of its agent are down."""
+    unable = {}
+    for name in agents:
+        role = s.own.roles.get(name)
+        if role is None or role.model is None:
+            unable[name] = "harness.yaml does not have it"
+        elif role.model.alias == s.brief.model.alias:
+            unable[name] = f"it works with model/{role.model.alias} too"
+        elif role.model.alias in s.counters.tries_of:
+            unable[name] = f"its model/{role.model.alias} failed in this episode"
+        elif why := _unable(s, role.model, size, tools=bool(role.tools)):
+            unable[name] = f"its model/{role.model.alias}: {why}"
+    return Standby(roles.home(s, "agent"), roles.tried(s, "agent"), unable, roles.DOWN)
 
 
 def _declared(s: Situation) -> dict[str, ModelFacts | None]:
@@ -63,16 +88,23 @@ def _declared(s: Situation) -> dict[str, ModelFacts | None]:
     return {name: known.get(name.removeprefix("model/")) for name in names}
 
 
-def _unable(s: Situation, model: ModelFacts, size: int) -> str:
+def _unable(s: Situation, model: ModelFacts, size: int, *, tools: bool) -> str:
     if size >= model.window:
         return f"its window of {model.window} is smaller than the request of about {size}"
-    if s.brief.tools and not model.tools:
-        return "it cannot call tools"
+    if tools and not model.tools and not s.counters.last_turn:
+        return "no tools"
+    if not model.images and _has_images(s):
+        return "no images"
     budget = s.rules.budget
     limited = budget_policy.limit_of(budget, "cost_usd") is not None
     if limited and not model.priced and budget.shape.unknown_price == "refuse":
         return "its price is not known, and the task has a cost limit"
     return ""
+
+
+def _has_images(s: Situation) -> bool:
+    blocks = (block for node in s.path for block in blocks_of(node))
+    return any(isinstance(block, OpaqueBlock) and "image" in str(block.wire.get("type", "")) for block in blocks)
 
 
 def of_tool(s: Situation, call: PendingCall) -> Links:
@@ -83,11 +115,19 @@ def of_tool(s: Situation, call: PendingCall) -> Links:
     unable = {link: "the agent does not have it" for link in chain if link not in mine}
     # A chain is walked once: what stands before the tool in use has had its turn.
     before = chain[: chain.index(call.name)] if call.name in chain else ()
-    return Links(home, (home, *before, call.name), unable)
+    then = tuple(
+        Standby(roles.home(s, sort), roles.tried(s, sort), roles.without(s, call, sort))
+        for sort in roles.SORTS
+        if roles.chain(s, sort)
+    )
+    return Links(home, (home, *before, call.name), unable, then=then)
 
 
-def take_over(s: Situation, name: str) -> None:
-    """The next attempt goes to this link; its own tries and its time begin now."""
+def take_over(s: Situation, name: str, why: str = "") -> None:
+    """The next attempt goes to this link; its own tries and its time begin now. An agent brings its own model."""
+    if name.startswith("agent/"):
+        roles.take_over(s, name, why)
+        return
     alias = name.removeprefix("model/")
     s.count(link="" if alias == s.brief.model.alias else alias, link_since=s.at, probing="")
 
@@ -96,7 +136,11 @@ def answered(s: Situation, alias: str) -> None:
     """A model answered: a degradation begins or ends, an outage is over."""
     home = s.brief.model.alias
     stands_in(s, f"model/{home}", f"model/{alias}")
-    s.count(probing="", tries_of={}, streak={})
+    roles.answered(s)
+    for sort in roles.SORTS:
+        if first := roles.home(s, sort):
+            stands_in(s, first, s.counters.roles.get(sort, first))
+    s.count(probing="", tries_of={}, streak={}, reachable={})
     end_outage(s, answered=True)
 
 
@@ -107,15 +151,36 @@ def stands_in(s: Situation, home: str, link: str) -> None:
     if link == home:
         if before is not None:
             s.count(degraded=others)
-            s.say("recovered", dependency=home, link=before, sentence=f"{home} answers again.")
+            again = "is in use again" if home.startswith(_ROLES) else "answers again"
+            s.say("recovered", dependency=home, link=before, sentence=f"{home} {again}.")
     elif before != link:
         s.count(degraded={**others, home: link})
-        s.say("degraded", dependency=home, link=link, sentence=f"{link} answers for {home} until it is healthy again.")
+        sentence = f"{link} answers for {home} until it is healthy again."
+        if why := s.counters.roles_why.get(home.partition("/")[0], "") if home.startswith(_ROLES) else "":
+            sentence = f"{link} stands in for {home}: {why}."
+        s.say("degraded", dependency=home, link=link, sentence=sentence)
+
+
+def may_be_asked_again(s: Situation, alias: str, failure: Failure) -> None:
+    """When a link may next be asked, where its breaker or its service said so."""
+    known = {link: at for link, at in s.counters.reachable.items() if link != alias and at > s.at}
+    if failure.retry_after_s is not None:
+        known[alias] = s.at + failure.retry_after_s
+    if known != s.counters.reachable:
+        s.count(reachable=known)
+
+
+def soonest(reachable: Mapping[str, float], it: Incident) -> str:
+    """What a task that is parked waits for: the link that may be asked first."""
+    mine = it.failure.dependency
+    if not reachable or it.reachable_in_s is None:
+        return mine
+    return f"model/{min(reachable, key=lambda alias: reachable[alias])}"
 
 
 def end_round(s: Situation) -> None:
     """Parking ends the round through the chain: the next one begins at the first link."""
-    s.count(tries_of={}, link="", probing="")
+    s.count(tries_of={}, link="", probing="", reachable={})
 
 
 def begin_outage(s: Situation, it: Incident, until: float) -> None:

@@ -11,7 +11,7 @@ from harnessd.domain.failure import ErrorClass, IllegalEvent
 from harnessd.domain.record import FreezeSystem
 from harnessd.domain.session import Node, NodeKind, user_payload
 from harnessd.domain.task import Counters, StopReason
-from harnessd.engine import asking, ending, streaks
+from harnessd.engine import answering, asking, ending, roles, streaks
 from harnessd.engine.protocol import (
     TRANSITIONS,
     CancelCalls,
@@ -52,7 +52,10 @@ class Run:
         counters: Counters | None = None,
     ) -> Run:
         """The run at its last durable step; go on with `receive(Resumed)`, or with TaskLeased if it never ran."""
-        return cls(situation_of(brief, path, journal or JournalView(), counters or Counters()))
+        s = situation_of(brief, path, journal or JournalView(), counters or Counters())
+        # Calls that are open were asked for under the roles that the model knew of then.
+        s.brief = roles.worn(brief, s.counters.told if s.pending else s.counters.roles)
+        return cls(s)
 
     @property
     def state(self) -> RunState:
@@ -63,6 +66,11 @@ class Run:
     def counters(self) -> Counters:
         """What the task has used."""
         return self._s.counters
+
+    @property
+    def acting(self) -> str:
+        """The agent that stands in for the task's own; empty where none does."""
+        return self._s.brief.acting
 
     @property
     def doing(self) -> str:
@@ -105,7 +113,10 @@ class Run:
                 # An answer alone is no way past the interruption: it may ask for the same deadly call again.
                 del s.in_flight[event.call]
                 last_word = asking.replied(s, event)
-                self._go_on(last_word=last_word)
+                if last_word and event.jobs and not s.counters.last_turn:
+                    ending.wait_for_jobs(s, event.jobs)
+                else:
+                    self._go_on(last_word=last_word)
             case ModelFailed():
                 self._model_failed(event)
             case ToolReturned():
@@ -192,7 +203,13 @@ class Run:
             s.settle(event.call, EffectState.FAILED, message=event.failure.message[:500])
             asking.spend(s, event.failure.usage, asking.alias_of(s, event.call))
             self._go_on()
-        elif asking.failed(s, event):
+        else:
+            self._decided(further=asking.failed(s, event))
+
+    def _decided(self, *, further: bool) -> None:
+        """What a decision about a model call led to: the next call at once, a wait, or an end."""
+        s = self._s
+        if further:
             self._go_on()
         elif s.state is RunState.BACKOFF and s.step_down is not None:
             # The worker is wanted back: whoever goes on waits out the rest.
@@ -234,7 +251,11 @@ class Run:
         if s.counters.last_turn:
             asking.end_last_turn(s)
             return
-        ending.end(s, Ending(StopReason.COMPLETED, asking.last_words(s)))
+        further = answering.judge(s)
+        if further is None:
+            ending.end(s, Ending(StopReason.COMPLETED, asking.last_words(s)))
+        else:
+            self._decided(further=further)
 
     def _cancel(self, by: str) -> None:
         s = self._s

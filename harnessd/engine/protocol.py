@@ -6,17 +6,21 @@ else is done; then the acts are performed, and each `CallModel`, `CallTool` and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import Failure
+from harnessd.domain.jobs import OwedJob
 from harnessd.domain.messages import ModelReply, ModelRequest, ToolSpec
 from harnessd.domain.ports import ToolLimits, ToolOutcome
 from harnessd.domain.record import PersonMessage, Record
 from harnessd.domain.task import StopReason
+
+# Why a JSON value does not fit a schema: sentences of the kind "path: expected string, got number 42"; none: it fits.
+Fits = Callable[[Any], Sequence[str]]
 
 # --- what a run knows from the start -------------------------------------------------------------------------------
 
@@ -25,7 +29,8 @@ from harnessd.domain.task import StopReason
 class ModelFacts:
     """A model alias. Prices are USD per million tokens; None = unknown, 0 = free.
 
-    `priced` is False where nobody declared a price and the dearest declared one stands in. `tools`: it can call tools.
+    `priced` is False where nobody declared a price and the dearest declared one stands in. `tools`: it can call
+    tools; `images`: it can look at images.
     """
 
     alias: str
@@ -35,6 +40,7 @@ class ModelFacts:
     output_usd: float | None = 0.0
     priced: bool = True
     tools: bool = True
+    images: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +52,31 @@ class ToolFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleFacts:
+    """A feature or an agent that a chain may name: what a task works with where it takes over.
+
+    `model` is None for a feature, which leaves the model alone. `add` are instructions for the model, `belongs_to` the
+    agent of a feature.
+    """
+
+    name: str
+    tools: tuple[ToolFacts, ...]
+    model: ModelFacts | None = None
+    add: str = ""
+    belongs_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RunBrief:
     """Everything about a task that does not change while it runs.
 
     `model` is its own one; `models` are all that a chain may name, by alias. `recoveries`: how often the task was taken
     up again after a crash or a lost lease. `wanted` is the JSON Schema of the agent's answer, `safe` the answer that is
-    handed out where the model's cannot be read; both as JSON text, empty where none is declared.
+    handed out where the model's cannot be taken; both as JSON text, empty where none is declared. `fits` says what of a
+    JSON value does not fit `wanted`, a sentence each with its path.
+
+    `feature` is the one it was given, by name, empty for none; `roles` are all features and agents that a chain may
+    name, by full name. `acting` is the agent that stands in for its own: `model` and `tools` are those in use.
     """
 
     task: str
@@ -68,6 +93,10 @@ class RunBrief:
     recoveries: int = 0
     wanted: str = ""
     safe: str = ""
+    fits: Fits | None = None
+    feature: str = ""
+    roles: Mapping[str, RoleFacts] = field(default_factory=dict)
+    acting: str = ""
 
 
 # --- events --------------------------------------------------------------------------------------------------------
@@ -89,11 +118,12 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class ModelReplied:
-    """A whole answer came."""
+    """A whole answer came. `jobs` are the background jobs whose end the model is still owed at that moment."""
 
     at: float
     call: str
     reply: ModelReply
+    jobs: tuple[OwedJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +181,7 @@ class StepDown:
     """The task shall be handed back at its next step border; with `now`, the calls under way are cancelled."""
 
     at: float
-    why: Literal["drain", "pause"]
+    why: Literal["drain", "pause", "storage_full"]
     now: bool = False
 
 
@@ -189,11 +219,15 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Perform one attempt of a model call; comes back as ModelReplied or ModelFailed."""
+    """Perform one attempt of a model call; comes back as ModelReplied or ModelFailed.
+
+    `keep` are whole texts that the view shows cut, by name: they lie among the task's artefacts before the call is made.
+    """
 
     call: str
     request: ModelRequest
     attempt: int = 1
+    keep: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +241,7 @@ class CallTool:
     limits: ToolLimits
     key: str | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    agent: str = ""  # that stands in for the task's own
 
 
 @dataclass(frozen=True, slots=True)

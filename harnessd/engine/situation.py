@@ -27,6 +27,10 @@ from harnessd.engine.protocol import Act, Command, RunBrief, RunState, StepDown
 from harnessd.policy import TaskPolicies
 
 
+# What is known of the window for as long as no person acts: failed compactions, and that no more is tried.
+_OF_AN_EPISODE = ("failures", "open", "trimmed", "tries", "told", "fixed")
+
+
 @dataclass(frozen=True, slots=True)
 class JournalView:
     """What was recorded beside the path: effects, words of persons not yet delivered, questions with their answers.
@@ -82,6 +86,7 @@ class Situation:
     brief: RunBrief
     path: list[Node]
     counters: Counters
+    own: RunBrief  # without the roles that stand in
     policies: TaskPolicies | None = None  # in force for the event under way
     state: RunState = RunState.NEW
     pending: list[PendingCall] = field(default_factory=list)
@@ -94,6 +99,9 @@ class Situation:
     step_down: StepDown | None = None
     last_at: float | None = None
     at: float = 0.0  # of the event under way
+    sizes: dict[str, int] = field(default_factory=dict)  # our estimates in tokens, by node
+    keep: dict[str, str] = field(default_factory=dict)  # whole texts to lie as files before the next call, by name
+    laid_out: bool = False  # those of earlier runs lie there again
     records: list[Record] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
     saved: Counters = field(default_factory=Counters)
@@ -121,7 +129,10 @@ class Situation:
     def person_acts(self) -> None:
         """A person decided or said something: ladders and tallies begin anew."""
         now = self.counters.nodes
-        self.count(taken={}, streak={}, tallies_from=now, loop_from=now, recoveries_seen=self.brief.recoveries)
+        known = {name: value for name, value in self.counters.context.items() if name not in _OF_AN_EPISODE}
+        self.count(taken={}, streak={}, misfits={}, tallies_from=now, loop_from=now)
+        self.count(recoveries_seen=self.brief.recoveries)
+        self.count(context=known)
 
     @property
     def rules(self) -> TaskPolicies:
@@ -188,6 +199,7 @@ def situation_of(brief: RunBrief, path: tuple[Node, ...], journal: JournalView, 
     """Rebuild a run's knowledge from what was recorded."""
     situation = Situation(
         brief=brief,
+        own=brief,
         path=list(path),
         counters=counters,
         effects={effect.id: effect for effect in journal.effects},

@@ -37,7 +37,8 @@ __all__ = ["Known", "Place", "Policy", "PolicySet", "Problem", "TaskFacts", "Tas
 class TaskPolicies:
     """The policies of one task. `chosen`: kind -> (name, why). `missing`: sentences about named ones that are gone.
 
-    `denies` is set for a pinned task: the tools policy in force, whose every deny it obeys all the same.
+    `denies` are tools policies whose every deny holds all the same: for a pinned task the one in force; where another
+    agent stands in, that of the task's own.
     """
 
     revision: int
@@ -50,7 +51,7 @@ class TaskPolicies:
     escalation: EscalationPolicy
     chosen: Mapping[str, tuple[str, str]]
     missing: tuple[str, ...] = ()
-    denies: ToolsPolicy | None = None
+    denies: tuple[ToolsPolicy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,18 @@
-"""Catalog: the agents and models of harness.yaml as the runtime needs them, free of how they are written."""
+"""Catalog: the agents, features and models of harness.yaml as the runtime needs them, free of how they are written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from harnessd.domain.ports import Tool
 from harnessd.domain.task import Task
-from harnessd.engine.protocol import ModelFacts, RunBrief, ToolFacts
+from harnessd.engine.protocol import Fits, ModelFacts, RoleFacts, RunBrief, ToolFacts
+
+_FORM = (
+    "When the task is done, your last answer is one JSON value and nothing else, "
+    "without words around it. It fits this JSON Schema: {form}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,19 @@ class AgentFacts:
     model: str
     policies: Mapping[str, str] = field(default_factory=dict)
     wanted: str = ""  # JSON Schema of its answer, as JSON text
-    safe: str = ""  # the answer where the model's cannot be read, as JSON text
+    safe: str = ""  # the answer where the model's cannot be taken, as JSON text
+    fits: Fits | None = None  # what of an answer does not fit `wanted`
+    feature: str = ""  # with which its tasks begin
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFacts:
+    """A named set of tools and instructions of an agent."""
+
+    name: str
+    agent: str
+    tools: tuple[str, ...]
+    add: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +47,7 @@ class Catalog:
     agents: Mapping[str, AgentFacts]
     models: Mapping[str, ModelFacts]
     tools: Mapping[str, Tool]
+    features: Mapping[str, FeatureFacts] = field(default_factory=dict)
 
     def model_of(self, agent: str) -> str:
         """The alias of an agent's model; empty if there is no such agent any more."""
@@ -44,15 +62,18 @@ class Catalog:
         model = self.models.get(alias)
         if model is None:
             return f"Model {alias!r} is no longer in harness.yaml."
-        tools = tuple(ToolFacts(self.tools[name].spec, self.tools[name].effect) for name in agent.tools)
+        wanted = task.draft.feature or agent.feature
+        feature = self.features.get(wanted)
+        if wanted and feature is None:
+            return f"Feature {wanted!r} is no longer in harness.yaml."
         return RunBrief(
             task=task.id,
             prompt=task.draft.prompt,
             agent=agent.name,
             workspace=task.draft.workspace,
-            system=task.system if task.system is not None else agent.system,
+            system=task.system if task.system is not None else _system(agent, feature),
             model=model,
-            tools=tools,
+            tools=self._tools(agent.tools if feature is None else feature.tools),
             submitted_at=task.submitted_at,
             labels=task.draft.labels,
             priority=task.draft.priority,
@@ -60,4 +81,37 @@ class Catalog:
             recoveries=task.recoveries,
             wanted=agent.wanted,
             safe=agent.safe,
+            fits=agent.fits,
+            feature=wanted,
+            roles=self._roles(),
         )
+
+    def _roles(self) -> dict[str, RoleFacts]:
+        """What chains may name: features with their tools, agents with their models too."""
+        roles = {
+            f"feature/{one.name}": RoleFacts(
+                f"feature/{one.name}", self._tools(one.tools), add=one.add, belongs_to=one.agent
+            )
+            for one in self.features.values()
+        }
+        for agent in self.agents.values():
+            feature = self.features.get(agent.feature)
+            tools = self._tools(agent.tools if feature is None else feature.tools)
+            words = agent.system if feature is None else f"{agent.system}\n\n{feature.add}".strip()
+            roles[f"agent/{agent.name}"] = RoleFacts(
+                f"agent/{agent.name}", tools, model=self.models.get(agent.model), add=words
+            )
+        return roles
+
+    def _tools(self, names: Iterable[str]) -> tuple[ToolFacts, ...]:
+        return tuple(ToolFacts(self.tools[name].spec, self.tools[name].effect) for name in names if name in self.tools)
+
+
+def _system(agent: AgentFacts, feature: FeatureFacts | None) -> str:
+    """The system prompt of a session that begins now; it is frozen then."""
+    parts = (
+        agent.system,
+        feature.add if feature is not None else "",
+        _FORM.format(form=agent.wanted) if agent.wanted else "",
+    )
+    return "\n\n".join(part for part in parts if part)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from harnessd.domain.task import TaskDraft
 from harnessd.engine.protocol import ModelFacts
 from harnessd.policy import PolicySet
 from harnessd.policy.assembly.kinds import KINDS
-from harnessd.runtime.catalog import AgentFacts, Catalog
+from harnessd.runtime.catalog import AgentFacts, Catalog, FeatureFacts
 from harnessd.runtime.drafts import Known, draft_from, workspace_refused
 from harnessd.runtime.gateway import Prices
 from harnessd.runtime.redact import Redactor
@@ -23,6 +24,8 @@ from harnessd.runtime.redact import Redactor
 # What a tool's process gets of our environment; everything else an agent must ask for (contracts.md, `env`).
 _PASSED_ALWAYS = ("PATH", "LANG")
 _PATH = "/usr/local/bin:/usr/bin:/bin"
+
+Misfits = Callable[[Mapping[str, Any], Any], Sequence[str]]
 
 
 @dataclass(slots=True)
@@ -35,6 +38,7 @@ class Configured:
     state: Path
     environ: Mapping[str, str]
     redactor: Redactor
+    misfits: Misfits = lambda _, __: ()  # what of a value does not fit a JSON Schema
 
     def catalog(self, tools: Mapping[str, Tool]) -> Catalog:
         """The agents and models a task may name."""
@@ -47,6 +51,8 @@ class Configured:
                 agent.policies,
                 wanted=_json(agent.output.schema_) if agent.output else "",
                 safe=_json(agent.output.safe) if agent.output else "",
+                fits=partial(self.misfits, agent.output.schema_) if agent.output else None,
+                feature=agent.feature or "",
             )
             for name, agent in self.settings.agents.items()
         }
@@ -54,9 +60,20 @@ class Configured:
         for alias, model in self.settings.models.items():
             price = self.prices(alias)
             models[alias] = ModelFacts(
-                alias, model.window, model.max_output, price.input, price.output, priced=model.prices is not None
+                alias,
+                model.window,
+                model.max_output,
+                price.input,
+                price.output,
+                priced=model.prices is not None,
+                tools=model.tools,
+                images=model.images,
             )
-        return Catalog(agents, models, tools)
+        features = {
+            name: FeatureFacts(name, feature.agent, feature.tools, feature.add)
+            for name, feature in self.settings.features.items()
+        }
+        return Catalog(agents, models, tools, features)
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The models for people; no key."""
@@ -132,6 +149,7 @@ class Configured:
             policies={kind: policies.names(kind) for kind in KINDS},
             roots=tuple(Path(root) for root in self.settings.workspaces.roots),
             protected=(self.path.absolute(), self.folder, self.state),
+            features={name: feature.agent for name, feature in self.settings.features.items()},
         )
 
     @property

@@ -24,7 +24,7 @@ KINDS = (
 )  # fmt: skip
 FIELDS = (
     "prompt", "agent", "workspace", "priority", "labels", "key", "not_before", "after", "model", "budget", "policies",
-    "pin_policies", "dry_run",
+    "pin_policies", "dry_run", "feature",
 )  # fmt: skip
 CHANGES = ("priority", "labels", "model", "budget", "policies", "pin_policies", "say", "now", "text")
 _TIMES = frozenset({"working_time", "wall_time", "age", "silence"})
@@ -41,8 +41,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 class Known:
     """The names and folders that drafts are checked against.
 
-    `agents` is name -> model alias; `policies` is kind -> names. `protected` are files and folders that no workspace
-    may hold or lie in: what an agent could change there would change harnessd itself.
+    `agents` is name -> model alias, `features` name -> agent; `policies` is kind -> names. `protected` are
+    files and folders that no workspace may hold or lie in: what an agent could change there would change harnessd itself.
     """
 
     agents: Mapping[str, str]
@@ -51,6 +51,7 @@ class Known:
     policies: Mapping[str, Iterable[str]] = field(default_factory=dict)
     roots: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
+    features: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Wrong(Exception):  # noqa: N818 - a way out of a check
@@ -155,9 +156,22 @@ def _draft(body: Mapping[str, Any], known: Known) -> TaskDraft:
         not_before=_instant(body.get("not_before")),
         after=_ids(body.get("after") or []),
         model=body.get("model"),
+        feature=_feature(body, str(agent), known),
         budget=_budget(body.get("budget") or {}, {}),
         policies=policies,
     )
+
+
+def _feature(body: Mapping[str, Any], agent: str, known: Known) -> str | None:
+    if body.get("feature") is None:
+        return None
+    name = _word(body, "feature").removeprefix("feature/")
+    _known("feature", name, known.features)
+    if known.features[name] != agent:
+        mine = [feature for feature, whose in known.features.items() if whose == agent]
+        hint = f"Agent {agent} has: {_names(mine)}."
+        raise _Wrong("invalid", f"The feature {name} belongs to agent {known.features[name]}, not to {agent}.", hint)
+    return name
 
 
 def _only(body: Mapping[str, Any], fields: Iterable[str]) -> None:

@@ -113,7 +113,7 @@ class Toolbox:
             workspace=task.draft.workspace,
             artefacts=os.fspath(artefacts),
             limits=command.limits,
-            environment=self._environment(task.draft.agent, artefacts),
+            environment=self._environment(command.agent or task.draft.agent, artefacts),
             key=command.key,
             notes=command.notes,
         )

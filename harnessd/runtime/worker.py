@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import traceback
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -210,7 +210,7 @@ class Pool:
             lease=lease_of(task),
             run=restored.run,
             around=self._around,
-            policies=lambda: self._policies_of(self._tasks.get(task.id, task)),
+            policies=lambda: self._policies_of(self._as_it_stands(task)),
         )
         runner.know(restored.heard)
         self._runners[task.id] = runner
@@ -222,6 +222,11 @@ class Pool:
         if isinstance(last, Finish):
             self._around.crashpoint("J21")
             await self._around.toolbox.jobs.end_task(task.id)
+
+    def _as_it_stands(self, task: Task) -> Task:
+        """The row with the stand-ins of this moment: they decide whose policies hold."""
+        row, runner = self._tasks.get(task.id, task), self._runners.get(task.id)
+        return row if runner is None or not runner.run.acting else replace(row, counters=runner.run.counters)
 
     async def _fit(self, task: Task) -> RunBrief | Refused:
         """What the run knows from the start, or why it cannot be: the world changed since the task was submitted."""

@@ -61,6 +61,7 @@ def draft_to_json(draft: TaskDraft) -> dict[str, Any]:
         "budget": dict(draft.budget),
         "policies": dict(draft.policies),
         "pinned_revision": draft.pinned_revision,
+        **({"feature": draft.feature} if draft.feature else {}),
     }
 
 

@@ -23,8 +23,13 @@ _validators: dict[str, jsonschema_rs.Validator] = {}
 
 def validate(spec: ToolSpec, arguments: Any) -> list[str]:
     """What does not fit, as `path: expected string, got number 42`; empty if all fits."""
-    errors = _validator(spec).iter_errors(arguments)
-    return [_sentence(error) for error, _ in zip(errors, range(PROBLEMS_MAX), strict=False)]
+    return misfits(spec.schema, arguments, "arguments")
+
+
+def misfits(schema: Mapping[str, Any], value: Any, root: str = "the answer") -> list[str]:
+    """What of any JSON value does not fit a schema, in the same words; `root` names the value as a whole."""
+    errors = _validator(schema).iter_errors(value)
+    return [_sentence(error, root) for error, _ in zip(errors, range(PROBLEMS_MAX), strict=False)]
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
@@ -49,10 +54,10 @@ def cleaned(value: Any) -> Any:
             return value
 
 
-def _validator(spec: ToolSpec) -> jsonschema_rs.Validator:
-    key = json.dumps(spec.schema, sort_keys=True)
+def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
+    key = json.dumps(schema, sort_keys=True)
     if key not in _validators:
-        _validators[key] = _compile(spec.schema)
+        _validators[key] = _compile(schema)
     return _validators[key]
 
 
@@ -68,7 +73,7 @@ def _refuse(uri: str) -> NoReturn:
     raise ValueError(f"the reference {uri} leads outside the schema and is not fetched")
 
 
-def _sentence(error: jsonschema_rs.ValidationError) -> str:
+def _sentence(error: jsonschema_rs.ValidationError, root: str) -> str:
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(".")
     kind = error.kind
     if isinstance(kind, jsonschema_rs.ValidationErrorKind.Type):
@@ -81,7 +86,7 @@ def _sentence(error: jsonschema_rs.ValidationError) -> str:
         said = f"expected one of {json.dumps(kind.options, ensure_ascii=False)}, got {_shown(error.instance)}"
     else:
         said = clip(error.message, 400)
-    return f"{where or 'arguments'}: {said}"
+    return f"{where or root}: {said}"
 
 
 def _types(types: Any) -> str:

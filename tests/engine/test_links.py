@@ -219,7 +219,7 @@ def test_a_quota_waits_for_its_reset_in_the_same_session() -> None:  # R3.2a
 
 @pytest.mark.parametrize(
     ("link", "why"),
-    [("mute", "it cannot call tools"), ("unpriced", "its price is not known"), ("gone", "no such model")],
+    [("mute", "no tools"), ("unpriced", "its price is not known"), ("gone", "no such model")],
 )
 def test_a_link_that_cannot_take_the_request_is_passed_over_with_the_reason(link: str, why: str) -> None:  # R3.4
     text = f"{FREE}---\nkind: fallback\nchains: {{model/primary: [model/{link}, model/second]}}\n"

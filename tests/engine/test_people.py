@@ -113,7 +113,8 @@ def test_a_question_waits_until_the_readers_beside_it_are_done() -> None:
 
 
 def test_a_deny_of_the_set_in_force_holds_for_a_pinned_task_too() -> None:  # policies.md 1
-    desk = Desk(replace(policies(FREE), denies=policies(f"{TOOLS}permissions: [{{for: tool/pay, do: deny}}]\n").tools))
+    denies = policies(f"{TOOLS}permissions: [{{for: tool/pay, do: deny}}]\n").tools
+    desk = Desk(replace(policies(FREE), denies=(denies,)))
     desk.lease()
     desk.replied(calls(("pay", {}), ("look", {})))
     desk.returned("seen")

@@ -24,7 +24,7 @@ def facts_of(s: Situation, call: PendingCall, effect: EffectClass | None) -> too
     arguments = call.use.arguments or {}
     path = arguments.get("path")
     return tools_policy.CallFacts(
-        agent=s.brief.agent,
+        agent=s.brief.acting or s.brief.agent,
         workspace=s.brief.workspace,
         labels=s.brief.labels,
         priority=s.brief.priority,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from harnessd.defence import face
@@ -162,7 +163,8 @@ def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
         output_max=settings.output_max,
         silence_s=settings.silence_s,
     )
-    s.acts.append(CallTool(effect.id, call.use.id, call.tool, arguments, limits, key=key, notes=notes_of(s.path)))
+    act = CallTool(effect.id, call.use.id, call.tool, arguments, limits, key=key, notes=notes_of(s.path))
+    s.acts.append(replace(act, agent=s.brief.acting))
     s.count(wait_until=None)
     s.state = RunState.TOOLS
 

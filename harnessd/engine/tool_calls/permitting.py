@@ -105,9 +105,9 @@ def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSetti
 
 def _permission(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> tools_policy.Permission:
     facts = facts_of(s, call, settings.effect)
-    if s.rules.denies is not None:
-        # A pinned task keeps its own policies, but no pin outlives a deny of the set in force.
-        denied = tools_policy.permission(s.rules.denies, facts)
+    for others in s.rules.denies:
+        # No pin outlives a deny of the set in force, and no stand-in may do what the task's own agent may not.
+        denied = tools_policy.permission(others, replace(facts, agent=s.brief.agent))
         if denied.do == "deny":
             return denied
     return tools_policy.permission(s.rules.tools, facts)

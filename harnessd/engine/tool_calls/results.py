@@ -10,12 +10,12 @@ from harnessd.defence import face, ladder
 from harnessd.defence.endings import next_steps, stop_sentence
 from harnessd.defence.incident import Episode, Incident, Whose, incident_of
 from harnessd.defence.line1_self_heal import observation
-from harnessd.domain.decision import Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
+from harnessd.domain.decision import Compact, Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent, Owner
 from harnessd.domain.session import Node, NodeKind, notes_of, result_payload
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending, links, streaks
+from harnessd.engine import ending, links, roles, streaks
 from harnessd.engine.protocol import RunState
 from harnessd.engine.situation import Ending, PendingCall, Situation
 from harnessd.engine.tool_calls.callfacts import settings_of, tool_of
@@ -92,7 +92,7 @@ def _break_loop(s: Situation, decision: Decision) -> None:
         case Stop(reason):
             words = Failure("agent", str(evidence["dependency"]), str(evidence["message"]))
             s.ending = stopped(s, reason, words, ErrorClass(decision.error_class))
-        case Observe() | Retry() | Fallback() | Park():
+        case Observe() | Retry() | Fallback() | Compact() | Park():
             raise IllegalEvent(f"{decision.remedy} is no step against a loop")
         case _ as never:
             assert_never(never)
@@ -111,7 +111,7 @@ def whose(s: Situation) -> Whose:
     """The task as escalation rules may ask for it."""
     brief = s.brief
     model = f"model/{s.counters.link or brief.model.alias}"
-    return Whose(brief.agent, brief.workspace, brief.labels, brief.priority, model)
+    return Whose(brief.acting or brief.agent, brief.workspace, brief.labels, brief.priority, model)
 
 
 def incident(
@@ -148,24 +148,33 @@ def carry_out(s: Situation, call: PendingCall, it: Incident, decision: Decision)
             call.not_before = s.at + after_s
             call.effect = None
         case Fallback(to, _):
-            call.tries += 1
-            call.effect, call.allowed = None, False
-            call.stand_in = to.removeprefix("tool/")
-            s.count(stand_ins={**s.counters.stand_ins, call.use.id: call.stand_in})
+            _hand_over(s, call, it, to)
         case NeedsHuman(question):
             s.count(asking=question)
             _observe(s, call, it)
         case Stop(reason):
             _observe(s, call, it)
             ending.end(s, stopped(s, reason, it.failure, it.error_class))
-        case Park() | Nudge():
-            # line 2 parks model calls only, and nudges are for loops: this would be our bug.
+        case Park() | Nudge() | Compact():
+            # line 2 parks model calls only, only their history is made smaller, nudges are for loops: our bug.
             _observe(s, call, it)
             ending.end(s, stopped(s, StopReason.INTERNAL_ERROR, it.failure, it.error_class))
         case _ as never:
             assert_never(never)
     if s.state is not RunState.OVER:
         took(s, decision)
+
+
+def _hand_over(s: Situation, call: PendingCall, it: Incident, to: str) -> None:
+    """Another tool does the call; or another feature or agent goes on without it, from the next turn."""
+    if to.startswith(("feature/", "agent/")):
+        roles.take_over(s, to, f"{call.name}: {it.error_class.value}: {it.failure.message}")
+        _observe(s, call, it)
+        return
+    call.tries += 1
+    call.effect, call.allowed = None, False
+    call.stand_in = to.removeprefix("tool/")
+    s.count(stand_ins={**s.counters.stand_ins, call.use.id: call.stand_in})
 
 
 def stopped(s: Situation, reason: StopReason, failure: Failure, error_class: ErrorClass) -> Ending:

@@ -33,7 +33,7 @@ class InForce:
     source: str = "start"
     pinned: dict[int, PolicySet] = field(default_factory=dict)  # sets that pinned tasks need, by revision
     changed: list[Callable[[], None]] = field(default_factory=list)  # who hears that another set is in force
-    _chosen: dict[str, tuple[int, TaskDraft, TaskPolicies]] = field(default_factory=dict)
+    _chosen: dict[str, tuple[tuple[int, str], TaskDraft, TaskPolicies]] = field(default_factory=dict)
 
     def swap(self, policies: PolicySet, now: float, source: str) -> None:
         """Another set from now on. The one that leaves stays for tasks that were pinned to it while they ran."""
@@ -47,11 +47,12 @@ class InForce:
 
     def for_task(self, task: Task) -> TaskPolicies:
         """What a task gets; kept until the set or the task's own wishes change."""
+        acting = task.counters.roles.get("agent", "").removeprefix("agent/")
         kept = self._chosen.get(task.id)
-        if kept is not None and kept[0] == self.policies.revision and kept[1] is task.draft:
+        if kept is not None and kept[0] == (self.policies.revision, acting) and kept[1] is task.draft:
             return kept[2]
-        policies = self.of(task.draft, task.id)
-        self._chosen[task.id] = (self.policies.revision, task.draft, policies)
+        policies = self._with_stand_in(task, acting) if acting else self.of(task.draft, task.id)
+        self._chosen[task.id] = ((self.policies.revision, acting), task.draft, policies)
         return policies
 
     def forget(self, task: str) -> None:
@@ -73,7 +74,14 @@ class InForce:
         if pinned is None or pinned.revision == current.revision:
             return policies
         held = pinned.for_task(facts, wishes, draft.policies, draft.budget)
-        return replace(held, denies=policies.tools)
+        return replace(held, denies=(policies.tools,))
+
+    def _with_stand_in(self, task: Task, acting: str) -> TaskPolicies:
+        """Where another agent stands in, its policies hold; what the task may use, its chains and its denies stay."""
+        own = self.of(task.draft, task.id)
+        others = self.of(replace(task.draft, agent=acting), task.id)
+        denies = (*others.denies, *own.denies, own.tools)
+        return replace(others, budget=own.budget, fallback=own.fallback, denies=denies)
 
     def stopped_by(self, candidate: PolicySet, running: list[Standing], now: float) -> list[str]:
         """Ids of the running tasks that would stop at their next check under another set, and do not under this one."""
