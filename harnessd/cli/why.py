@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -21,10 +21,13 @@ _REMEDIES = {
 @click.command()
 @task_argument
 @click.argument("node", required=False)
+@click.option(
+    "--evidence", "as_file", is_flag=True, help="Print the newest answer as the FILE of policy classify."
+)
 @json_option
 @connection
 @click.pass_context
-def why(ctx: click.Context, task: str, node: str | None, as_json: bool) -> int:
+def why(ctx: click.Context, task: str, node: str | None, as_file: bool, as_json: bool) -> int:
     """Why a task did what it did: every decision with its evidence, its rule (file and line) and its alternatives.
 
     With NODE only the decisions that were taken there.
@@ -34,6 +37,9 @@ def why(ctx: click.Context, task: str, node: str | None, as_json: bool) -> int:
     decisions = [one for one in found["decisions"] if node is None or one["node"] == node]
     if node is not None and not decisions:
         raise Problem(NOT_FOUND, f"No decision was taken at {node}.", f"See all: harnessctl why {found['task']}")
+    if as_file:
+        render.out_json(_record(found["task"], node, decisions))
+        return 0
     if as_json:
         render.out_json({**found, "decisions": decisions})
         return 0
@@ -48,6 +54,30 @@ def why(ctx: click.Context, task: str, node: str | None, as_json: bool) -> int:
     if not decisions:
         render.out("Nothing had to be decided: no attempt failed and no limit was reached.")
     return 0
+
+
+def _record(task: str, node: str | None, decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The newest answer of a model service among the decisions, as `policy classify` reads it, without secrets."""
+    from harnessd.net import Redactor  # only here: it brings the HTTP client
+    from harnessd.providers.recorded.written import record_of
+
+    # What is stored was redacted when the call failed, with its own key; shapes of other keys are struck out here.
+    redactor = Redactor(())
+    for one in reversed(decisions):
+        record = record_of(one.get("evidence") or {}, one["at"])
+        if record is not None:
+            return {name: _redacted(value, redactor.text) for name, value in record.items()}
+    where = f"at {node} of {task}" if node else f"in {task}"
+    message = f"No decision {where} was about an answer of a model service."
+    raise Problem(NOT_FOUND, message, f"See what was decided: harnessctl why {task}")
+
+
+def _redacted(value: Any, strike: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return strike(value)
+    if isinstance(value, Mapping):
+        return {name: _redacted(inner, strike) for name, inner in value.items()}
+    return [_redacted(inner, strike) for inner in value] if isinstance(value, list) else value
 
 
 def _story(

@@ -1,7 +1,8 @@
 """Recorded answers: what a service once said, read from data through the decoders that read it live; nothing is sent.
 
 A record is a map: `protocol`, `status`, `headers`, then `body` or `sse` or `transport_error`, and where it matters
-`now`. `dependency`, `window` and `window_used` may say what the answer itself does not.
+`now`. `dependency`, `window` and `window_used` may say what the answer itself does not, and `facts` how an answer
+ended of which the bytes are not kept.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any
 
-from harnessd.domain.failure import Failure
+from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import ModelReply
 from harnessd.domain.wait_hints import moment_s
 from harnessd.net import Redactor, TransportError
@@ -43,6 +44,25 @@ _TRANSPORT: tuple[tuple[str, str], ...] = (
     (r"disconnect|closed|incomplete|\beof\b|goaway|premature|terminated|hang ?up|ended early", "closed"),
     (r"unreachable|no route|ehostunreach|enetunreach|connection ?error|connecterror", "unreachable"),
 )
+# What `facts` may say: names of `Failure`, and the types of their values.
+FACTS: Mapping[str, tuple[type, ...]] = {
+    "message": (str,),
+    "code": (str,),
+    "type": (str,),
+    "transport": (str,),
+    "ended": (str,),
+    "finish": (str,),
+    "call_cut": (bool,),
+    "window_used": (float, int),
+    "retry_after_s": (float, int),
+    "hint": (str,),
+}
+_OWN_WORDS = frozenset(
+    {
+        *("connect_timeout", "read_timeout", "write_timeout", "pool_timeout", "reset", "closed", "dns", "tls"),
+        *("refused", "unreachable", "protocol"),
+    }
+)
 _TIMEOUTS = {"connect": "connect_timeout", "read": "read_timeout"}
 
 
@@ -69,6 +89,7 @@ class RecordedAnswer:
     dependency: str = "model/recorded"
     window: int = 0
     window_used: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_record(document: Any, clock_s: float) -> RecordedAnswer:
@@ -95,6 +116,7 @@ def read_record(document: Any, clock_s: float) -> RecordedAnswer:
         dependency=_dependency(document.get("dependency")),
         window=int(_number(document, "window") or 0),
         window_used=_number(document, "window_used"),
+        facts=_facts(document.get("facts")),
     )
 
 
@@ -111,8 +133,23 @@ def outcome(record: RecordedAnswer) -> ModelReply | Failure:
     else:
         found = ending.conclusion()
     if isinstance(found, Failure) and found.window_used is None:
-        return replace(found, window_used=record.window_used)
-    return found
+        found = replace(found, window_used=record.window_used)
+    return _told(record, found) if record.facts else found
+
+
+def _told(record: RecordedAnswer, found: ModelReply | Failure) -> Failure:
+    """The outcome as `facts` tell of it: what they name counts, whatever the bytes that are left would say."""
+    if not isinstance(found, Failure):
+        found = Failure("model", record.dependency, "", status=record.status, protocol=record.protocol)
+    facts = {name: value for name, value in record.facts.items() if name not in ("hint", "call_cut", "message")}
+    hint = record.facts.get("hint")
+    return replace(
+        found,
+        **facts,
+        message=record.facts.get("message") or found.message,
+        call_cut=bool(record.facts.get("call_cut", found.call_cut)),
+        hint=ErrorClass(hint) if hint else found.hint,
+    )
 
 
 def _replay(record: RecordedAnswer, reader: Reader, seen: Seen) -> None:
@@ -184,6 +221,9 @@ def _transport(given: Any) -> TransportError | None:
         return None
     if not isinstance(given, str):
         raise RecordError("transport_error", "transport_error is the client's words")
+    own, colon, words = given.partition(": ")
+    if colon and own in _OWN_WORDS:
+        return TransportError(own, words.strip() or "the connection failed")
     word = next((word for pattern, word in _TRANSPORT if re.search(pattern, given, re.IGNORECASE)), "protocol")
     return TransportError(_TIMEOUTS.get(word, word), given.strip() or "the connection failed")
 
@@ -221,6 +261,22 @@ def _dependency(given: Any) -> str:
     if not isinstance(given, str) or not given.startswith("model/"):
         raise RecordError("dependency", "a dependency is written as model/ALIAS")
     return given
+
+
+def _facts(given: Any) -> dict[str, Any]:
+    """Null says that there is no such fact, whatever the rest of the record looks like."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise RecordError("facts", "facts are a map of names to values")
+    for name, value in given.items():
+        if name not in FACTS:
+            raise RecordError("facts", f"there is no fact {name!r}; there are {', '.join(FACTS)}")
+        if value is not None and not isinstance(value, FACTS[name]):
+            raise RecordError("facts", f"the fact {name} cannot be {value!r}")
+    if given.get("hint") is not None and given["hint"] not in set(ErrorClass):
+        raise RecordError("facts", f"there is no class {given['hint']!r}")
+    return dict(given)
 
 
 def _number(document: Mapping[str, Any], key: str) -> float | None:
