@@ -1,7 +1,6 @@
 """The four lines of defence in order, and face(): the one escalation chain.
 
-Each line answers "mine, do this" or "not mine, I tried that". Line 3 (context repair) has its room beside this file and
-joins `LINES` with its machinery.
+Each line answers "mine, do this" or "not mine, I tried that".
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from harnessd.defence import escalate, line1_self_heal, line2_contain, line4_recover
+from harnessd.defence import escalate, line1_self_heal, line2_contain, line3_repair, line4_recover
 from harnessd.defence.endings import stop_reason
 from harnessd.defence.incident import Incident
 from harnessd.domain.decision import Decision, Pass, RuleRef, Stop
@@ -17,14 +16,14 @@ from harnessd.domain.failure import Owner
 
 Line = Callable[[Incident], Decision | Pass]
 
-LINES: tuple[Line, ...] = (line1_self_heal.answer, line2_contain.answer, line4_recover.answer)
+LINES: tuple[Line, ...] = (line1_self_heal.answer, line2_contain.answer, line3_repair.answer, line4_recover.answer)
 
 # The line where the chain starts. The operator (our own bug, a broken invariant) stands behind the last line and behind
 # escalation too: no rule can turn a program fault into a tool result.
 _FIRST_LINE: dict[Owner, Line] = {
     Owner.MODEL: line1_self_heal.answer,
     Owner.RUNTIME: line2_contain.answer,
-    Owner.CONTEXT: line2_contain.answer,
+    Owner.CONTEXT: line3_repair.answer,
     Owner.SESSION: line4_recover.answer,
 }
 

@@ -51,6 +51,14 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True)
+class Compact:
+    """The history is made smaller and sent again; number `attempt` of at most `of` since the window overflowed."""
+
+    attempt: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Park:
     """Worker given back; woken after `for_s` seconds."""
 
@@ -72,8 +80,8 @@ class Stop:
 
 
 # Closed union: each member is one word of every `do` in policies. The members whose machinery comes later
-# (compact, repair, probe, rollback) join here, and mypy's exhaustive match names each place.
-Remedy = Observe | Nudge | Retry | Fallback | Park | NeedsHuman | Stop
+# (repair, probe, rollback) join here, and mypy's exhaustive match names each place.
+Remedy = Observe | Nudge | Retry | Fallback | Compact | Park | NeedsHuman | Stop
 
 
 @dataclass(frozen=True, slots=True)

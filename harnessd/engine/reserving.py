@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
-from harnessd.domain.effect import canonical_json
-from harnessd.domain.messages import Block, OpaqueBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from harnessd.domain.session import NodeKind, blocks_of
+from harnessd.engine.context import measuring
 from harnessd.engine.protocol import ModelFacts
 from harnessd.engine.situation import Situation
 from harnessd.policy import budget as budget_policy
 
-# Rough, and only for the reservation: JSON and code need about 3 characters a token, prose 4.
-_CHARACTERS_PER_TOKEN = 3
 # An answer shorter than this is cut before it says anything: the call is not made instead.
 _FLOOR_TOKENS = 256
 # The summing-up has a reserve of its own: it is owed even where nothing is left.
@@ -40,15 +33,8 @@ def cost_usd(model: ModelFacts, sent: float, received: float) -> float:
 
 
 def input_tokens(s: Situation) -> int:
-    """Size of the next request: what the last answer was charged for, and what came since; else all of it, roughly."""
-    fresh = 0
-    for node in reversed(s.path):
-        usage = node.payload.get("facts", {}).get("usage") if node.kind is NodeKind.ASSISTANT else None
-        if usage and (charged := sum(usage.values())):
-            return int(charged) + fresh // _CHARACTERS_PER_TOKEN
-        fresh += _length(blocks_of(node))
-    about = sum(len(tool.spec.about) + len(canonical_json(tool.spec.schema)) for tool in s.brief.tools)
-    return (len(s.brief.system) + about + fresh) // _CHARACTERS_PER_TOKEN
+    """Size of the next request: what the service counted last and what came since, else our estimate of all of it."""
+    return measuring.size(s, s.counters.link or s.brief.model.alias)
 
 
 def _rooms(s: Situation, model: ModelFacts) -> dict[str, int]:
@@ -75,17 +61,3 @@ def _too_dear(s: Situation, model: ModelFacts) -> budget_policy.Exhausted | None
         sentence = f"{shown}, and what is left does not hold another call"
         return budget_policy.Exhausted(budget, used, limit, sentence, policy.ref("limits", budget))
     return None
-
-
-def _length(blocks: Iterable[Block]) -> int:
-    return sum(len(_words(block)) for block in blocks)
-
-
-def _words(block: Block) -> Any:
-    match block:
-        case TextBlock(text) | ToolResultBlock(_, text, _):
-            return text
-        case ToolUseBlock(_, _, arguments, raw):
-            return raw or str(arguments)
-        case OpaqueBlock(_, wire):
-            return str(wire)

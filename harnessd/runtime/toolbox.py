@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,6 +118,19 @@ class Toolbox:
             key=command.key,
             notes=command.notes,
         )
+
+    def keep(self, task: Task, texts: Sequence[tuple[str, str]]) -> None:
+        """Lay whole texts that a view shows cut among the task's artefacts, where `job_output` finds them by name.
+
+        The session has them all the same: a full disk costs the model a look, and nothing else.
+        """
+        folder = self._artefacts / task.id
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, text in texts:
+                path = folder / f"{name}.out"
+                if not path.exists():
+                    path.write_bytes(text.encode("utf-8", "replace"))
 
     def partial(self, task: Task, command: CallTool) -> str:
         """What a call that was cut off had written until then."""

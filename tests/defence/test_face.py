@@ -100,7 +100,7 @@ def test_a_service_that_is_down_is_asked_every_one_to_five_minutes(parked_s: flo
 def test_a_park_ends_when_its_most_is_used_up() -> None:  # R3.2a
     decision = face(met(FULL, tries=99, parked_s=43_200))
     assert decision.remedy == Stop(StopReason.SERVICE_UNAVAILABLE)
-    assert [handed_up.line for handed_up in decision.tried] == ["line2", "line4"]
+    assert [handed_up.line for handed_up in decision.tried] == ["line2", "line3", "line4"]
     assert "park.max of 43200 s is used up" in decision.tried[0].why
     assert "all 10 retries are used" in decision.tried[0].why
 

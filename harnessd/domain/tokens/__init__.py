@@ -1,7 +1,8 @@
 """Tokens: roughly how many of them a JSON value is to a model, before any service has counted them; pure.
 
 Bytes for each token by content kind, measured against a real vocabulary: four are right for prose alone. JSON, code
-and scripts other than Latin come to 2.4; runs of hex and base64 to 1.7. Rather too many than too few.
+and scripts other than Latin come to 2.4; runs of hex and base64 to 1.7. Rather too many than too few. Images and
+documents count by their size (`media`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from harnessd.domain.tokens.media import media_tokens
 
 PROSE_BYTES = 4.0
 DENSE_BYTES = 2.4
@@ -28,6 +31,9 @@ def _tokens(value: Any) -> float:
     if isinstance(value, str):
         return _of_text(value)
     if isinstance(value, Mapping):
+        carried = media_tokens(value)
+        if carried is not None:
+            return carried
         return sum((len(str(name)) + 4) / DENSE_BYTES + _tokens(item) for name, item in value.items())
     if isinstance(value, list | tuple):
         return sum(1 / DENSE_BYTES + _tokens(item) for item in value)

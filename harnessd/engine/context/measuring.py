@@ -1,0 +1,169 @@
+"""Measuring: how many tokens the next request takes, by the service's own counts where it has told any (R4.2).
+
+One figure decides when the history is made smaller and whether that helped: the newest count of the service with what
+came since, or our estimate in the service's measure, whichever is larger. A count from before a compaction says nothing
+of the view after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harnessd.defence.line3_repair.compaction.plan import Scene
+from harnessd.defence.line3_repair.compaction.standing import is_squeezed, standing
+from harnessd.domain.messages import Usage
+from harnessd.domain.session import Node, NodeKind
+from harnessd.domain.tokens import estimate_tokens
+from harnessd.engine.protocol import ModelFacts
+from harnessd.engine.situation import Situation
+from harnessd.policy import compaction as compaction_policy
+
+# A message's role and separators.
+_A_MESSAGE = 4
+# Our estimate lies near the truth; a count further away is a mistake of the service's, and is believed so far only.
+_LEAST_RATIO, _MOST_RATIO = 0.4, 4.0
+_SMALL = 2_000  # tokens; what is smaller is no danger to any window
+# A window that overflowed is a little smaller than what did not fit.
+_BELOW = 0.95
+_LEAST_WINDOW = 0.1  # of the declared one: below it, the overflow had another cause
+_READER = "job_output"
+
+
+def note(s: Situation, **changes: Any) -> None:
+    """Remember something of the window; None: forget it."""
+    known = {**s.counters.context, **changes}
+    s.count(context={name: value for name, value in known.items() if value is not None})
+
+
+def shown(s: Situation) -> list[Node]:
+    """The nodes that a model is shown now."""
+    return standing(s.path)
+
+
+def size(s: Situation, alias: str) -> int:
+    """Tokens of the next request to a model."""
+    nodes = shown(s)
+    raw = overhead(s) + sum(raw_of(s, node) for node in nodes)
+    own = round(raw * ratio(s, alias))
+    fresh = 0
+    for node in reversed(nodes):
+        if node.kind is NodeKind.COMPACTION:
+            break
+        facts = node.payload.get("facts", {})
+        usage = facts.get("usage") if node.kind is NodeKind.ASSISTANT else None
+        if usage and facts.get("model") == alias and (charged := sum(usage.values())):
+            counted = int(charged) + round(fresh * ratio(s, alias))
+            return max(counted, own) if raw > _SMALL else counted
+        fresh += raw_of(s, node)
+    return own
+
+
+def raw_of(s: Situation, node: Node) -> int:
+    """Our own estimate of a node, made once."""
+    key = f"{node.id}~" if is_squeezed(node) else node.id
+    found = s.sizes.get(key)
+    if found is None:
+        blocks: Sequence[Mapping[str, Any]] = node.payload.get("blocks", ())
+        found = _A_MESSAGE + sum(map(_of_block, blocks))
+        if node.id:  # a node that is not recorded yet has no name to remember it by
+            s.sizes[key] = found
+    return found
+
+
+def _of_block(block: Mapping[str, Any]) -> int:
+    kind = block.get("type")
+    if kind in ("text", "tool_result"):
+        return estimate_tokens(block.get("text", ""))
+    if kind == "tool_use":
+        return estimate_tokens([block.get("name", ""), block.get("arguments") or block.get("raw", "")]) + _A_MESSAGE
+    return estimate_tokens(block.get("wire", block))
+
+
+def overhead(s: Situation) -> int:
+    """Our own estimate of system prompt and tools: what no compaction can touch."""
+    tools = s.brief.tools or s.own.tools
+    key = f"/{'/'.join(tool.spec.name for tool in tools)}"
+    if key not in s.sizes:
+        described = [[tool.spec.name, tool.spec.about, tool.spec.schema] for tool in tools]
+        s.sizes[key] = estimate_tokens(s.brief.system) + estimate_tokens(described)
+    return s.sizes[key]
+
+
+def raw_size(s: Situation) -> int:
+    """Our own estimate of the whole next request."""
+    return overhead(s) + sum(raw_of(s, node) for node in shown(s))
+
+
+def ratio(s: Situation, alias: str) -> float:
+    """The service's count over our estimate, as it was last; 1 before the first count."""
+    return float(s.counters.context.get("ratio", {}).get(alias, 1.0))
+
+
+def learn(s: Situation, alias: str, call: str, usage: Usage) -> None:
+    """Set our measure by what a service counted for a request."""
+    counted = sent(usage)
+    arguments = s.effects[call].arguments or {}
+    raw = int(arguments.get("estimated", 0))
+    if not counted or not raw:
+        return
+    known = s.counters.context.get("ratio", {})
+    found = round(min(_MOST_RATIO, max(_LEAST_RATIO, counted / raw)), 3)
+    if known.get(alias) != found:
+        note(s, ratio={**known, alias: found})
+
+
+def sent(usage: Usage) -> int:
+    """The size of the request as the service counted it, cached tokens included."""
+    return usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+
+
+def window(s: Situation, model: ModelFacts) -> int:
+    """The model's window: the declared one, or the smaller one that it turned out to have."""
+    return min(model.window, int(s.counters.context.get("windows", {}).get(model.alias, model.window)))
+
+
+def overflowed(s: Situation, model: ModelFacts) -> None:
+    """A request of this size did not fit, whatever was declared or estimated."""
+    true = int(_BELOW * min(size(s, model.alias), window(s, model)))
+    if true > _LEAST_WINDOW * model.window:
+        note(s, windows={**s.counters.context.get("windows", {}), model.alias: true})
+
+
+def where(s: Situation, model: ModelFacts) -> compaction_policy.Standing:
+    """The tier that the next request reaches."""
+    return compaction_policy.standing(
+        s.rules.compaction, size(s, model.alias), window(s, model), _answer(s, model, window(s, model))
+    )
+
+
+def _answer(s: Situation, model: ModelFacts, whole: int) -> int:
+    """What is kept back for an answer; of a window that turned out smaller than declared, half at most."""
+    return model.max_output if whole >= model.window else min(model.max_output, whole // 2)
+
+
+def room_for_answer(s: Situation, model: ModelFacts) -> int:
+    """How long an answer the window still holds."""
+    whole = window(s, model)
+    return max(min(_SMALL, whole // 4), int(0.98 * whole) - size(s, model.alias))
+
+
+def scene(s: Situation, model: ModelFacts) -> Scene:
+    """What a plan is made from."""
+    factor, policy = ratio(s, model.alias), s.rules.compaction
+    whole = window(s, model)
+    return Scene(
+        nodes=shown(s),
+        size_of=lambda node: round(raw_of(s, node) * factor),
+        measure=lambda text: round(estimate_tokens(text) * factor) + 1,
+        overhead=round(overhead(s) * factor),
+        window=compaction_policy.effective_window(policy, whole, _answer(s, model, whole)),
+        size=size(s, model.alias),
+        policy=policy,
+        readable=any(tool.spec.name == _READER for tool in s.brief.tools),
+    )
+
+
+def estimate(text: str) -> int:
+    """Our own estimate of a text."""
+    return estimate_tokens(text)
