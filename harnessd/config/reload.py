@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from harnessd.config.files import Snapshot, read_bytes, read_folder
 from harnessd.config.garbage import COLLECTOR
 from harnessd.config.load import Loaded, ReadSettings, judge_snapshot, parse_settings, shown_folder
 from harnessd.config.settings import Settings
-from harnessd.config.watch import Watcher, targets
+from harnessd.config.watch import Target, Watcher, targets
 from harnessd.policy import PolicySet, Problem
 
 RECHECK_S = 30.0  # for network file systems and bind mounts, where the kernel sees nothing
@@ -38,6 +39,7 @@ class Candidate:
     files: tuple[str, ...] = ()
     restart: tuple[str, ...] = ()
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(()))
+    read_at: float = 0.0  # time.monotonic when the files were read
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class _Seen:
 
     config: bytes | None
     snapshot: Snapshot
+    at: float = 0.0
 
     @property
     def hash(self) -> tuple[bytes | None, str]:
@@ -80,6 +83,8 @@ class Reloader:
     tell: Callable[[Outcome], Awaitable[Any]]
     recheck_s: float = RECHECK_S
     named: Path | None = None  # a policy folder named on the command line
+    watched: Callable[[frozenset[Target]], None] = lambda _: None  # told in a thread: the folders that matter
+    same: Callable[[float], None] = lambda _: None  # told: at this time the files were as at the last candidate
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # the first look is over, the watch stands
     blind: str = ""  # why the kernel tells us nothing, else empty
     _in_force: _Seen | None = None
@@ -171,7 +176,9 @@ class Reloader:
         """Watch what there is to watch now; whether that is something new."""
 
         def arm() -> bool:
-            return watcher.watch(targets(self.loaded.policies_dir, self.loaded.path))
+            wanted = targets(self.loaded.policies_dir, self.loaded.path)
+            self.watched(wanted)
+            return watcher.watch(wanted)
 
         try:
             changed = await asyncio.to_thread(arm)
@@ -197,6 +204,7 @@ class Reloader:
                 seen = await asyncio.to_thread(self._read)
                 if self._in_force is not None and seen.hash == self._in_force.hash:
                     restored, self._refused, self._last = self._refused, False, seen
+                    self.same(seen.at)
                     return Unchanged(trigger, restored)
                 if not again and self._last is not None and seen.hash == self._last.hash:
                     return Unchanged(trigger)
@@ -215,13 +223,13 @@ class Reloader:
         """All bytes, read until two looks at the folder agree: a set is never half of one save and half of another."""
         shown = shown_folder(self.loaded.policies_dir, self.loaded.path, self.named)
         for _ in range(5):
-            before = _signature(self.loaded.policies_dir, self.loaded.path)
+            before, began = _signature(self.loaded.policies_dir, self.loaded.path), time.monotonic()
             config: bytes | None
             try:
                 config = read_bytes(self.loaded.path)
             except OSError:
                 config = None
-            seen = _Seen(config, read_folder(self.loaded.policies_dir, shown))
+            seen = _Seen(config, read_folder(self.loaded.policies_dir, shown), began)
             if _signature(self.loaded.policies_dir, self.loaded.path) == before:
                 break
         return seen
@@ -243,7 +251,7 @@ class Reloader:
             return Refusal(tuple(sorted(set(problems))), trigger)
         restart = _changed_keys(self.loaded.settings, read.settings or settings)
         files = tuple(file.shown for file in seen.snapshot.files)
-        return Candidate(judged.policies, settings, judged.warnings, trigger, files, restart, seen.snapshot)
+        return Candidate(judged.policies, settings, judged.warnings, trigger, files, restart, seen.snapshot, seen.at)
 
     def _settings(self, seen: _Seen) -> ReadSettings:
         if seen.config is None:

@@ -30,6 +30,32 @@ class Events(Protocol):
         """Keep one."""
 
 
+class Seen(Protocol):
+    """Who changed the files since they were last agreed on; see `runtime.host.writers`."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Tasks whose tools did."""
+
+    @property
+    def unsure(self) -> bool:
+        """Somebody did who is not known."""
+
+    @property
+    def anybody(self) -> bool:
+        """A change was seen at all."""
+
+
+class Witness(Protocol):
+    """Who sees the writers of the files."""
+
+    async def seen(self) -> Seen | None:
+        """What was seen up to now; None where nothing can be."""
+
+    def forget(self, until: float) -> None:
+        """The files of this time are agreed on."""
+
+
 class KeeperStore(RevisionStore, Events, Protocol):
     """What the keeper needs of the store."""
 
@@ -85,6 +111,8 @@ class Keeper:
     files: Candidate | None = None  # what the files said when they were last valid, in force or not
     tools_ran: Callable[[], list[str]] = list  # tasks whose tools ran just now: they may have written the files
     writers: Callable[[tuple[str, ...]], list[str]] = lambda _: []  # of them, those whose calls name these files
+    witness: Witness | None = None
+    agents: Mapping[str, Any] | None = None  # as they are in force; None: not known yet
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def take(
@@ -216,12 +244,11 @@ class Keeper:
         if self.hold and candidate.trigger != _BY_HAND:
             self.waiting = Waiting(candidate, 0, f"r{number} is held by a revert")
             return Result("kept_out", number, f"r{number} is held by a revert; the files are valid and wait.")
+        if not yes and (authors := await self._authors(candidate, by)):
+            # An agent may not decide about agents: what its tools wrote waits for a person.
+            return await self._hold(candidate, (), by, note, authors)
         if candidate.policies.hash == self.in_force.policies.hash:
             return await self._same(candidate)
-        if not by and not yes and (authors := self.writers(candidate.files)):
-            # An agent may not decide about agents: what its tools seem to have written waits for a person.
-            what = f"was written while tools of {', '.join(authors)} named the files: an agent may have changed them"
-            return await self._hold(candidate, (), by, note, what)
         stops = self.in_force.stopped_by(candidate.policies, self.running(), self.clock.now())
         allowed = max(_GUARD_LEAST, self.guard * len(self.running()))
         if len(stops) > allowed and not yes:
@@ -229,13 +256,47 @@ class Keeper:
             return await self._hold(candidate, stops, by, note, what)
         return await self._apply(candidate, by, note)
 
+    async def _authors(self, candidate: Candidate, by: str) -> str:
+        """What speaks for an agent's hand in the files, in words; empty if nothing does."""
+        if self._agreed(candidate):
+            return ""
+        seen = await self.witness.seen() if self.witness is not None else None
+        if seen is not None and seen.tools:
+            return (
+                f"was written by a tool of {', '.join(seen.tools)}: an agent may not change what decides about agents"
+            )
+        if by or (seen is not None and seen.anybody and not seen.unsure):
+            return ""
+        if seen is not None and (around := self.tools_ran()):
+            # A change that a watch on the folder did not see: through a hard link, or too many at once.
+            return f"was changed by nobody who was seen, while tools of {', '.join(around)} ran"
+        if naming := self.writers((*candidate.files, "harness.yaml")):
+            return f"was written while tools of {', '.join(naming)} named the files: an agent may have changed them"
+        return ""
+
+    def _agreed(self, candidate: Candidate) -> bool:
+        """The files mean what is in force: the same policies, and the same agents."""
+        agents = self.agents if self.agents is not None else candidate.settings.agents
+        return candidate.policies.hash == self.in_force.policies.hash and candidate.settings.agents == agents
+
+    def same(self, at: float) -> None:
+        """The files were, at this time, as they were at the last candidate: if that is in force, so they are."""
+        if self.witness is not None and self.waiting is None and not self.hold:
+            self.witness.forget(at)
+
+    def _take_agents(self, candidate: Candidate) -> None:
+        self.agents = candidate.settings.agents
+        self.agents_changed(candidate)
+        if self.witness is not None:
+            self.witness.forget(candidate.read_at)
+
     async def _same(self, candidate: Candidate) -> Result:
         number = self.in_force.policies.revision
         self.waiting = None
         if self.hold:
             await self.store.put_in_force(number, hold=False)
             self.hold = False
-        self.agents_changed(candidate)
+        self._take_agents(candidate)
         return Result("unchanged", number, f"r{number} is in force; the files mean the same.")
 
     async def _hold(self, candidate: Candidate, stops: Sequence[str], by: str, note: str, what: str) -> Result:
@@ -262,7 +323,7 @@ class Keeper:
         if not self.running():
             COLLECTOR.walk_if_due()
         self.hold, self.waiting, self.note, self.by = False, None, note, by
-        self.agents_changed(candidate)
+        self._take_agents(candidate)
         facts: dict[str, Any] = {"revision": number, "source": candidate.trigger, "by": by, "note": note, "files": what}
         if not by and (tasks := self.tools_ran()):
             # Nobody signed the change, and an agent's tools were at work: whoever looks into it shall see whose.
