@@ -53,11 +53,13 @@ def repair(messages: Sequence[Any], to: Receiver, journal: Journal = nothing_kno
 
 def legal(turns: list[Turn], to: Receiver, notes: Notes, journal: Journal) -> list[Turn]:
     """The rules in their order, on turns in the receiver's own form."""
-    turns = [parts.mend(turn, to, notes) for turn in turns]
+    turns = [parts.mend(one, to, notes) for turn in turns for one in parts.calls_in_answers(turn, notes)]
     turns = ordering.thoughts_with_their_items(turns, to, notes)
     turns = ordering.without_empty(turns, to, notes)
     turns = ordering.rules_of_the_system(turns, to, notes)
     turns = pair(turns, to, notes, journal)
+    # A twin that was left out may have been what a thought stood before.
+    turns = ordering.thoughts_with_their_items(turns, to, notes)
     turns = ordering.without_last_thoughts(turns, to, notes)
     turns = ordering.without_empty(turns, to)
     turns = media.fitted(turns, to, notes)

@@ -70,7 +70,7 @@ def write(turns: list[Turn]) -> list[dict[str, Any]]:
 
 
 def _message(turn: Turn) -> dict[str, Any]:
-    if not turn.touched and isinstance(turn.wire, dict):
+    if turn.intact and isinstance(turn.wire, dict):
         return turn.wire
     return {"role": turn.role, "content": [block_of(part) for part in turn.parts]}
 

@@ -28,8 +28,8 @@ def settle(turn: Turn, notes: Notes) -> list[Turn]:
     if isinstance(turn.wire, Mapping) and (extra := set(turn.wire) - _MESSAGE):
         notes.add("unknown_field", turn, f"fields the service does not take: {', '.join(sorted(map(str, extra)))}")
         turn = replace(turn, touched=True)
-    if isinstance(turn.wire, Mapping) and turn.wire.get("tool_calls") == []:
-        notes.add("empty_calls", turn, "an empty list of tool_calls is left out")
+    if isinstance(turn.wire, Mapping) and _no_calls(turn.wire.get("tool_calls")):
+        notes.add("empty_calls", turn, "tool_calls that are no list of calls are left out")
         turn = replace(turn, touched=True)
     results = [part for part in turn.parts if part.kind is Kind.RESULT]
     if turn.role == "tool" and len(turn.parts) == 1:
@@ -46,6 +46,10 @@ def settle(turn: Turn, notes: Notes) -> list[Turn]:
         return tools
     spoken = _spoken(replace(turn, role=role, parts=rest, touched=True), notes)
     return [*tools, spoken] if role == "user" else [spoken, *tools]
+
+
+def _no_calls(calls: Any) -> bool:
+    return calls is not None and not (isinstance(calls, list) and calls)
 
 
 def _tool(turn: Turn, notes: Notes) -> Turn:
@@ -107,7 +111,7 @@ def write(turns: list[Turn]) -> list[dict[str, Any]]:
 def message_of(turn: Turn) -> dict[str, Any]:
     """One message."""
     wire = turn.wire
-    if not turn.touched and isinstance(wire, dict):
+    if turn.intact and isinstance(wire, dict):
         return wire
     base = {k: v for k, v in wire.items() if k in _MESSAGE and k != "tool_calls"} if isinstance(wire, Mapping) else {}
     if turn.role == "tool":

@@ -88,13 +88,16 @@ def _results_in(content: list[Any]) -> bool:
 def _chat_call(call: Any) -> Part:
     if not isinstance(call, Mapping):
         return Part(Kind.OTHER, wire=call, touched=True)
-    known = call.get("type") in ("function", "custom", None)
-    return part_of({**call, "type": "function"}) if call.get("type") is None or not known else _as_it_is(call)
+    if call.get("type") in ("function", "custom"):
+        return part_of(call) if call["type"] == "function" else _custom(call)
+    return mended(part_of({**call, "type": "function"}))
 
 
-def _as_it_is(call: Mapping[str, Any]) -> Part:
-    part = part_of(call)
-    return part if part.kind is Kind.CALL else mended(part_of({**call, "type": "function"}))
+def _custom(call: Mapping[str, Any]) -> Part:
+    """A call whose input is words, not JSON."""
+    inside = call.get("custom")
+    facts: Mapping[str, Any] = inside if isinstance(inside, Mapping) else {}
+    return Part(Kind.CALL, id=words(call.get("id")), name=words(facts.get("name")), arguments={}, wire=call)
 
 
 def _item(place: int, kind: str, message: Mapping[str, Any]) -> Turn:

@@ -103,21 +103,26 @@ def alternating(turns: list[Turn], receiver: Receiver, notes: Notes) -> list[Tur
     if not receiver.alternates:
         return turns
     out: list[Turn] = []
-    newest = ""
+    newest = before = ""  # who spoke last, and who had before the last turn of `out`
     for turn in turns:
         if out and out[-1].role == turn.role and turn.role != "tool" and _joinable(out[-1], turn, receiver):
             notes.add("same_role_twice", turn, f"two messages of the {turn.role} in a row are joined")
             out[-1] = _joined(out[-1], turn, receiver)
+            newest = before
         else:
             if turn.role == "user" and newest == "user" and receiver.protocol != "anthropic":
-                notes.add(
-                    "same_role_twice", turn, "the user speaks again before the assistant did: a word stands between"
-                )
+                notes.add("same_role_twice", turn, "the user speaks twice: a word of the assistant stands between")
                 out.append(said("assistant", NOTED, turn.place))
+                newest = "assistant"
+            before = newest
             out.append(turn)
-        if turn.role == "user" or (turn.role == "assistant" and not out[-1].calls):
+        if turn.role == "user" or (turn.role == "assistant" and _speaks(out[-1])):
             newest = turn.role
     return out
+
+
+def _speaks(turn: Turn) -> bool:
+    return not turn.calls and any(part.kind is not Kind.THOUGHT for part in turn.parts)
 
 
 def _joinable(one: Turn, other: Turn, receiver: Receiver) -> bool:

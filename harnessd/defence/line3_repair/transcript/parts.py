@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from harnessd.defence.line3_repair.transcript.reading import is_object
 from harnessd.defence.line3_repair.transcript.receiver import Receiver
-from harnessd.defence.line3_repair.transcript.turns import Kind, Notes, Part, Turn, mended, with_parts
+from harnessd.defence.line3_repair.transcript.turns import Kind, Notes, Part, Role, Turn, mended, with_parts
 
 NO_OUTPUT = "(no output)"
 UNKNOWN_TOOL = "unknown_tool"
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+def calls_in_answers(turn: Turn, notes: Notes) -> list[Turn]:
+    """A call that got into a message of the user's stands in an answer of its own."""
+    if turn.role == "assistant" or not turn.calls:
+        return [turn]
+    notes.add("misplaced_call", turn, f"a call in a message of the {turn.role} is moved into an answer")
+    out: list[Turn] = []
+    for is_call, group in itertools.groupby(turn.parts, key=lambda part: part.kind is Kind.CALL):
+        role: Role = "assistant" if is_call else turn.role
+        out.append(replace(turn, role=role, parts=tuple(group), wire=None, touched=True))
+    return out
 
 
 def mend(turn: Turn, receiver: Receiver, notes: Notes) -> Turn:
@@ -38,11 +52,15 @@ def _part(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> list[Part
             return _other(part, turn, receiver, notes)
         case Kind.MEDIA:
             return _media(part, turn, receiver, notes)
-        case _ if receiver.protocol == "anthropic":
-            return [part]
-        case _:
-            notes.add("unknown_block", turn, f"a {part.kind} of another service is left out")
-            return []
+        case Kind.SERVER_CALL | Kind.SERVER_RESULT:
+            return _own(part, turn, receiver, notes)
+
+
+def _own(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> list[Part]:
+    if receiver.protocol == "anthropic" and turn.role == "assistant":
+        return [part]
+    notes.add("unknown_block", turn, f"a {part.kind} that does not belong here is left out")
+    return []
 
 
 def _text(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> list[Part]:
@@ -89,7 +107,7 @@ _GIVEN = ("input", "arguments", "args")
 
 
 def _result(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> Part:
-    if _nothing_in(part):
+    if _nothing_in(part, receiver):
         notes.add("result_not_text", turn, f"a result without content says {NO_OUTPUT}")
         return mended(part, text=NO_OUTPUT, inner=None)
     if part.touched and part.inner is None and isinstance(part.wire, Mapping) and not _was_text(part.wire):
@@ -99,7 +117,9 @@ def _result(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> Part:
     return _contents(part, turn, receiver, notes)
 
 
-def _nothing_in(part: Part) -> bool:
+def _nothing_in(part: Part, receiver: Receiver) -> bool:
+    if part.inner == () and receiver.protocol == "openai-chat":
+        return True
     if part.text or part.inner is not None or not isinstance(part.wire, Mapping) or part.carried:
         return False
     # An anthropic result may go without the field; a null is refused.
@@ -162,9 +182,10 @@ def _not_its_own(part: Part, turn: Turn, receiver: Receiver) -> str:
     if receiver.protocol == "anthropic":
         return _unsigned(wire)
     if receiver.protocol == "openai-responses" and wire.get("type") == "reasoning":
-        if not wire.get("encrypted_content") and not receiver.stored:
-            return "a thought without its sealed content, which nobody keeps"
-        return ""
+        sealed = wire.get("encrypted_content")
+        if sealed is None and receiver.stored:
+            return ""
+        return "" if isinstance(sealed, str) and sealed else "a thought without its sealed content, which nobody keeps"
     return "a thought in another service's form"
 
 

@@ -81,11 +81,14 @@ def _call(block: Mapping[str, Any]) -> Part:
         missing=not given,
         invalid=arguments is None,
         wire=block,
+        touched=not isinstance(id_, str) or not isinstance(_first(source, _NAMES), str),
     )
 
 
 def _result(block: Mapping[str, Any]) -> Part:
-    return result_of(words(_first(block, _IDS)), _first(block, _OUTPUTS), block)
+    id_ = _first(block, _IDS)
+    found = result_of(words(id_), _first(block, _OUTPUTS), block)
+    return found if isinstance(id_, str) else mended(found)
 
 
 def result_of(id_: str, content: Any, wire: Mapping[str, Any]) -> Part:

@@ -78,7 +78,7 @@ def _item(turn: Turn, kind: str, notes: Notes) -> Turn:
         notes.add("unknown_field", turn, f"fields a {kind} does not have: {', '.join(sorted(map(str, extra)))}")
         touched = True
     if kind == "function_call":
-        touched = touched or not is_object(wire.get("arguments"))
+        touched = touched or not is_object(wire.get("arguments")) or not isinstance(wire.get("call_id"), str)
         touched = touched or _odd_id(wire, turn, notes)
     return replace(turn, parts=(mended(part),), touched=True) if touched else turn
 
@@ -120,7 +120,7 @@ def write(turns: list[Turn]) -> list[dict[str, Any]]:
 def item_of(turn: Turn) -> dict[str, Any]:
     """One item."""
     wire = turn.wire
-    if not turn.touched and isinstance(wire, dict):
+    if turn.intact and isinstance(wire, dict):
         return wire
     part = turn.parts[0]
     if part.kind is Kind.CALL:

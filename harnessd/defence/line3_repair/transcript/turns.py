@@ -82,6 +82,11 @@ class Turn:
     foreign: bool = False
 
     @property
+    def intact(self) -> bool:
+        """Nothing in it was changed: it leaves as it came."""
+        return not self.touched and not any(part.touched for part in self.parts)
+
+    @property
     def calls(self) -> tuple[Part, ...]:
         """The calls in it, in order."""
         return tuple(part for part in self.parts if part.kind is Kind.CALL)
