@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +36,23 @@ from harnessd.net import Clients
 from harnessd.notify import Apprise, Command, Log, Webhook
 from harnessd.providers import PROTOCOLS, Endpoint
 from harnessd.runtime import crashpoints, telemetry
+from harnessd.runtime.background.care import Care
 from harnessd.runtime.catalog import Catalog
 from harnessd.runtime.configured import Configured
 from harnessd.runtime.control import Lineage, listen
 from harnessd.runtime.control import serve as serve_control
 from harnessd.runtime.daemon import Facade, Parts, WallClock, serve
 from harnessd.runtime.gateway import Gateway, Service
+from harnessd.runtime.host.early_stop import early
 from harnessd.runtime.host.hardening import undumpable
 from harnessd.runtime.host.latency import keep_the_loop_quick
-from harnessd.runtime.host.writers import Writers
 from harnessd.runtime.host.socket_path import daemon_socket_path
 from harnessd.runtime.host.systemd import ServiceManager
+from harnessd.runtime.host.writers import Writers
+from harnessd.runtime.policies.authors import Authors
 from harnessd.runtime.policies.in_force import InForce
-from harnessd.runtime.policies.keeper import Keeper, Start, choose_start
+from harnessd.runtime.policies.keeper import Keeper
+from harnessd.runtime.policies.start import Start, choose_start
 from harnessd.runtime.redact import Redactor
 from harnessd.runtime.runner import Surroundings
 from harnessd.runtime.telling.channels import Adapters, Posting
@@ -151,6 +156,7 @@ class _Daemon:
     keeper: Keeper = field(init=False)
     telling: Telling = field(init=False)
     watchdog: Watchdog = field(init=False)
+    care: Care = field(init=False)
     dependencies: Dependencies = field(init=False)
     witness: Writers = field(init=False)
 
@@ -163,6 +169,7 @@ class _Daemon:
         url = _store_url(self.settings, self.redactor)
         store = open_store(url, crashpoint=self.crash)
         owner = f"{socket.gethostname()}:{os.getpid()}"
+        early.something_is_open()
         await store.open(owner)
         try:
             start = await choose_start(store, self._candidate(), self.clock.now())
@@ -186,12 +193,13 @@ class _Daemon:
         return Candidate(self.read.policies, self.settings, self.read.warnings, "start", files, (), snapshot)
 
     async def _serve(self, store: SqlStore, owner: str, start: Start) -> int:
-        clients = Clients()
-        self.jobs = Jobs()
+        clients, state = Clients(), self.configured.state
+        in_force = InForce(start.policies, self.configured.wishes, self.clock.now(), start.source)
+        self.care = Care(store, self.clock, self.redactor.text, state, lambda: in_force.policies.retention)
+        self.jobs = Jobs(self.care.book, mark=sha256(os.fsencode(state)).hexdigest()[:12], scrub=self.redactor.file)
         built_in = builtin_tools(confine, self.jobs, self.settings.http_request.private)
         self.tools = {**built_in, **command_tools(self._declared(), self.jobs)}
         self.catalog = self.configured.catalog(self.tools)
-        in_force = InForce(start.policies, self.configured.wishes, self.clock.now(), start.source)
         chaos = Chaos(lambda: in_force.policies, self.clock) if self.settings.chaos else None
         traffic = Traffic(lambda: in_force.policies, self.clock, store, local_tools=self.tools, chaos=chaos)
         await traffic.load()
@@ -205,7 +213,7 @@ class _Daemon:
         facade = self._facade(pool, in_force, reloader)
         path = Path(self.settings.socket.path or daemon_socket_path(os.environ, os.geteuid()))
         listener = listen(path, for_group=os.geteuid() == 0 and self.settings.socket.path is None)
-        await store.release_all(self.clock.now())
+        await self.care.begin()
 
         async def control(stop: asyncio.Event, started: Callable[[], None]) -> None:
             about: dict[str, Any] = {
@@ -233,9 +241,11 @@ class _Daemon:
                 watch=reloader.run,
                 reload=lambda: reloader.reload("SIGHUP"),
                 status_line=lambda: f"policies r{in_force.policies.revision} in force, {pool.busy} tasks running",
-                also=(traffic.breakers.keep, prober.run, self.watchdog.run, *self.telling.work),
+                also=(traffic.breakers.keep, prober.run, self.watchdog.run, *self.care.work, *self.telling.work),
                 drain_s=self.settings.drain,
                 close=close,
+                ended=self.care.end,
+                asked=lambda: early.asked,
             )
         )
 
@@ -282,7 +292,9 @@ class _Daemon:
             protected=self.configured.protected,
         )
         begun = lambda: self.watchdog.wake()  # noqa: E731, PLW0108 - the watchdog needs the pool, and is made after it
-        around = Surroundings(store, gateway, toolbox, self.clock, crashpoint=self.crash, watching=begun)
+        around = Surroundings(
+            self.care.journal, gateway, toolbox, self.clock, crashpoint=self.crash, watching=begun, room=self.care.guard
+        )
         lease = self.settings.store.lease
         settings = PoolSettings(
             owner,
@@ -298,7 +310,8 @@ class _Daemon:
             return await asyncio.to_thread(look, task.draft.workspace, in_force.policies)
 
         pool = Pool(store, around, lambda: self.catalog, in_force.for_task, settings, prepare)
-        self.watchdog = Watchdog(lambda: pool.running, self.jobs, self.clock)
+        self.watchdog = self.care.attach(pool, self.jobs, gateway.silence_s)
+        in_force.changed.append(pool.policies_changed)
         return pool
 
     def _keeper(self, store: SqlStore, in_force: InForce, pool: Pool, start: Start) -> Keeper:
@@ -311,10 +324,13 @@ class _Daemon:
             agents_changed=self._take_agents,
             hold=start.hold,
             warnings=self.read.warnings,
-            tools_ran=lambda: [task for task, runner in pool.running.items() if runner.tools_ran(_WRITERS_S)],
-            writers=lambda files: pool.named_lately([Path(file).name for file in files], _WRITERS_S),
+            authors=Authors(
+                self.witness,
+                lambda: [task for task, runner in pool.running.items() if runner.tools_ran(_WRITERS_S)],
+                lambda files: pool.named_lately([Path(file).name for file in files], _WRITERS_S),
+            ),
+            waits=start.waits,
             files=self._candidate(),
-            witness=self.witness,
             agents=self.settings.agents,
         )
 
@@ -345,7 +361,7 @@ class _Daemon:
 
     def _reloader(self, start: Start) -> Reloader:
         # Where the files are not what is in force, the reloader's first look shall say so.
-        as_read = not start.hold and self.read.policies is not None
+        as_read = not start.hold and start.waits is None and self.read.policies is not None
         loaded = Loaded(
             self.path,
             self.settings,
@@ -378,7 +394,11 @@ class _Daemon:
             "started_at": self.started_at,
             "ready": True,
             "workers": self.settings.workers,
-            "warnings": [*self.dependencies.warnings(), *(str(warning) for warning in self.keeper.warnings)],
+            "warnings": [
+                *self.care.warnings(),
+                *self.dependencies.warnings(),
+                *(str(warning) for warning in self.keeper.warnings),
+            ],
             "breakers": self.dependencies.open_breakers(),
             "policies": self.keeper.facts(),
         }

@@ -12,9 +12,10 @@ from harnessd.config.garbage import COLLECTOR
 from harnessd.config.reload import Candidate, Outcome, Refusal, Unchanged
 from harnessd.config.stored import content_of, policies_of
 from harnessd.domain.ports import Clock, Refused
-from harnessd.domain.revision import RevisionDraft, RevisionState, RevisionStore
+from harnessd.domain.revision import Revision, RevisionDraft, RevisionState, RevisionStore
 from harnessd.policy import Problem
 from harnessd.runtime import telemetry
+from harnessd.runtime.policies.authors import Authors
 from harnessd.runtime.policies.in_force import InForce, Standing
 
 _log = telemetry.log("policies")
@@ -28,32 +29,6 @@ class Events(Protocol):
 
     async def log(self, type_: str, data: Mapping[str, Any], now: float, revision: int = 0) -> None:
         """Keep one."""
-
-
-class Seen(Protocol):
-    """Who changed the files since they were last agreed on; see `runtime.host.writers`."""
-
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """Tasks whose tools did."""
-
-    @property
-    def unsure(self) -> bool:
-        """Somebody did who is not known."""
-
-    @property
-    def anybody(self) -> bool:
-        """A change was seen at all."""
-
-
-class Witness(Protocol):
-    """Who sees the writers of the files."""
-
-    async def seen(self) -> Seen | None:
-        """What was seen up to now; None where nothing can be."""
-
-    def forget(self, until: float) -> None:
-        """The files of this time are agreed on."""
 
 
 class KeeperStore(RevisionStore, Events, Protocol):
@@ -109,9 +84,8 @@ class Keeper:
     note: str = ""
     by: str = ""
     files: Candidate | None = None  # what the files said when they were last valid, in force or not
-    tools_ran: Callable[[], list[str]] = list  # tasks whose tools ran just now: they may have written the files
-    writers: Callable[[tuple[str, ...]], list[str]] = lambda _: []  # of them, those whose calls name these files
-    witness: Witness | None = None
+    authors: Authors = field(default_factory=Authors)
+    waits: Revision | None = None  # what was held when the daemon last ran
     agents: Mapping[str, Any] | None = None  # as they are in force; None: not known yet
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -244,9 +218,10 @@ class Keeper:
         if self.hold and candidate.trigger != _BY_HAND:
             self.waiting = Waiting(candidate, 0, f"r{number} is held by a revert")
             return Result("kept_out", number, f"r{number} is held by a revert; the files are valid and wait.")
-        if not yes and (authors := await self._authors(candidate, by)):
-            # An agent may not decide about agents: what its tools wrote waits for a person.
-            return await self._hold(candidate, (), by, note, authors)
+        if not yes and not self._agreed(candidate):
+            before = self.waits.what if self.waits is not None and self.waits.hash == candidate.policies.hash else ""
+            if what := before or await self.authors.objection((*candidate.files, "harness.yaml"), by):
+                return await self._hold(candidate, (), by, note, what)
         if candidate.policies.hash == self.in_force.policies.hash:
             return await self._same(candidate)
         stops = self.in_force.stopped_by(candidate.policies, self.running(), self.clock.now())
@@ -256,24 +231,6 @@ class Keeper:
             return await self._hold(candidate, stops, by, note, what)
         return await self._apply(candidate, by, note)
 
-    async def _authors(self, candidate: Candidate, by: str) -> str:
-        """What speaks for an agent's hand in the files, in words; empty if nothing does."""
-        if self._agreed(candidate):
-            return ""
-        seen = await self.witness.seen() if self.witness is not None else None
-        if seen is not None and seen.tools:
-            return (
-                f"was written by a tool of {', '.join(seen.tools)}: an agent may not change what decides about agents"
-            )
-        if by or (seen is not None and seen.anybody and not seen.unsure):
-            return ""
-        if seen is not None and (around := self.tools_ran()):
-            # A change that a watch on the folder did not see: through a hard link, or too many at once.
-            return f"was changed by nobody who was seen, while tools of {', '.join(around)} ran"
-        if naming := self.writers((*candidate.files, "harness.yaml")):
-            return f"was written while tools of {', '.join(naming)} named the files: an agent may have changed them"
-        return ""
-
     def _agreed(self, candidate: Candidate) -> bool:
         """The files mean what is in force: the same policies, and the same agents."""
         agents = self.agents if self.agents is not None else candidate.settings.agents
@@ -281,14 +238,13 @@ class Keeper:
 
     def same(self, at: float) -> None:
         """The files were, at this time, as they were at the last candidate: if that is in force, so they are."""
-        if self.witness is not None and self.waiting is None and not self.hold:
-            self.witness.forget(at)
+        if self.waiting is None and not self.hold:
+            self.authors.agreed(at)
 
     def _take_agents(self, candidate: Candidate) -> None:
         self.agents = candidate.settings.agents
         self.agents_changed(candidate)
-        if self.witness is not None:
-            self.witness.forget(candidate.read_at)
+        self.authors.agreed(candidate.read_at)
 
     async def _same(self, candidate: Candidate) -> Result:
         number = self.in_force.policies.revision
@@ -308,6 +264,9 @@ class Keeper:
         ):
             number, what = self.waiting.number, self.waiting.why
             return Result("held", number, _held_sentence(number, what), stops=tuple(stops))
+        if self.waits is not None and self.waits.hash == candidate.policies.hash:
+            self.waiting = Waiting(candidate, self.waits.number, what, tuple(stops))
+            return Result("held", self.waits.number, _held_sentence(self.waits.number, what), stops=tuple(stops))
         draft = await self._draft(candidate, RevisionState.HELD, what, by, note)
         number = await self.store.add_revision(draft, self.clock.now())
         self.waiting = Waiting(candidate, number, what, tuple(stops))
@@ -315,6 +274,7 @@ class Keeper:
         return Result("held", number, _held_sentence(number, what), stops=tuple(stops))
 
     async def _apply(self, candidate: Candidate, by: str, note: str) -> Result:
+        around = await self.authors.around()
         what = ", ".join(candidate.files) or "built-in defaults"
         draft = await self._draft(candidate, RevisionState.IN_FORCE, what, by, note)
         now = self.clock.now()
@@ -322,10 +282,10 @@ class Keeper:
         self.in_force.swap(candidate.policies.at(number), now, candidate.trigger)
         if not self.running():
             COLLECTOR.walk_if_due()
-        self.hold, self.waiting, self.note, self.by = False, None, note, by
+        self.hold, self.waiting, self.waits, self.note, self.by = False, None, None, note, by
         self._take_agents(candidate)
         facts: dict[str, Any] = {"revision": number, "source": candidate.trigger, "by": by, "note": note, "files": what}
-        if not by and (tasks := self.tools_ran()):
+        if not by and (tasks := around):
             # Nobody signed the change, and an agent's tools were at work: whoever looks into it shall see whose.
             facts["while_tools_ran"] = tasks
         await self._tell("policy_applied", **facts)
@@ -351,41 +311,3 @@ class Keeper:
 
 def _held_sentence(number: int, what: str) -> str:
     return f"r{number} is held: it {what}. Mend it, or apply it: harnessctl policy reload --yes"
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a daemon starts with: the set, its number, whether files are held out, and where it came from."""
-
-    policies: Any
-    revision: int
-    hold: bool
-    source: str
-
-
-async def choose_start(store: RevisionStore, candidate: Candidate | None, now: float) -> Start | None:
-    """The set to start with: a held revision, the files, or the last good one where the files are not valid.
-
-    None: the files are not valid and nothing was ever in force.
-    """
-    number, hold = await store.policy_state()
-    kept = await store.revision(number) if number else None
-    if kept is not None and kept[1] is not None and (hold or candidate is None):
-        policies, problems = await asyncio.to_thread(policies_of, kept[1])
-        if not problems:
-            return Start(policies.at(number), number, hold, "revert" if hold else "last good one")
-    if candidate is None:
-        return None
-    if kept is not None and kept[0].hash == candidate.policies.hash:
-        return Start(candidate.policies.at(number), number, hold=False, source=kept[0].source)
-    what = ", ".join(candidate.files) or "built-in defaults"
-    draft = RevisionDraft(
-        candidate.policies.hash,
-        RevisionState.IN_FORCE,
-        "start",
-        what,
-        __version__,
-        content=content_of(candidate.snapshot),
-    )
-    new = await store.add_revision(draft, now)
-    return Start(candidate.policies.at(new), new, hold=False, source="start")
