@@ -172,7 +172,7 @@ def _watch_many(client: Client, tasks: list[str], as_json: bool, *, quiet: bool,
         return _detached(*tasks)
     line.clear()
     if as_json:
-        render.out_json({"tasks": rows})
+        render.out_json({"tasks": [client.get(task_path(task)) for task in tasks]})
     elif not quiet:
         spent = sum(row["cost_usd"] for row in rows)
         render.out(f"{_summary(rows)}  {render.duration(time.monotonic() - began)}, {spent:.2f} USD")

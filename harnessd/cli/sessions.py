@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from harnessd.cli import render
-from harnessd.cli.client import INTERRUPTED, NOT_FOUND, Client, Problem, task_path
+from harnessd.cli.client import INTERRUPTED, NOT_FOUND, USAGE, Client, Problem, task_path
 from harnessd.cli.options import connect, connection, json_option, task_argument
 
 # A longer tree is shown in short: of each run of nodes its ends, and the rest counted.
@@ -29,11 +29,11 @@ _RESULT_MARK = {True: "failed", False: "ok"}
 @click.pass_context
 def logs(ctx: click.Context, task: str, follow: bool, types: tuple[str, ...], after: int, as_json: bool) -> int:
     """The events of a task, one line each. With --json one object a line."""
+    wanted = _event_types(types)
     client = connect(ctx)
     found = client.get(task_path(task))["task"]
     query: list[tuple[str, object]] = [("task", found), ("after", after)]
     query += [("follow", 1), ("until_end", 1)] if follow else []
-    wanted = frozenset(word for words in types for word in words.split(","))
     try:
         for frame in client.stream(query):
             if frame.name in ("", "end", "bye") or (wanted and frame.name not in wanted):
@@ -43,6 +43,23 @@ def logs(ctx: click.Context, task: str, follow: bool, types: tuple[str, ...], af
         render.note(f"Detached. Go on: harnessctl logs {found} --follow · the task is not touched.")
         return INTERRUPTED
     return 0
+
+
+def _event_types(types: Sequence[str]) -> frozenset[str]:
+    """The types of `--event`; a word that is none would hide everything."""
+    wanted = frozenset(word for words in types for word in words.split(",") if word)
+    if not wanted:
+        return wanted
+    from difflib import get_close_matches
+
+    from harnessd.domain.events import EventType
+
+    known = [one.value for one in EventType]
+    for word in sorted(wanted - set(known)):
+        near = get_close_matches(word, known, n=1)
+        hint = f"Did you mean: --event {near[0]}" if near else f"There are: {', '.join(known)}."
+        raise Problem(USAGE, f'There is no event "{render.one_line(word)}".', hint)
+    return wanted
 
 
 @click.command()
@@ -151,7 +168,7 @@ def _last_said(client: Client, task: str) -> str:
     found = client.get(task_path(task, "nodes"))
     nodes = {node["node"]: node for node in found["nodes"]}
     name: str | None = found["pointer"]
-    while name is not None and nodes[name]["kind"] != "assistant":
+    while name is not None and nodes[name]["kind"] != "assistant" and not nodes[name].get("safe"):
         name = nodes[name]["parent"]
     last = name or found["pointer"]
     if last is None:

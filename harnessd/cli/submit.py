@@ -32,7 +32,7 @@ from harnessd.cli.tasks import did, verb
 # The keys of a line of --many: the flags of submit by their names.
 _LINE_KEYS = frozenset({
     "prompt", "file", "agent", "workspace", "priority", "in", "at", "key", "budget", "policy", "pin-policies", "model",
-    "label", "after",
+    "feature", "label", "after",
 })  # fmt: skip
 
 
@@ -50,6 +50,7 @@ _LINE_KEYS = frozenset({
 @click.option("--policy", "policies", multiple=True, metavar="KIND=NAME", help="A policy of this kind, for this task.")
 @click.option("--pin-policies", is_flag=True, help="Stay at the policy revision that is in force now.")
 @click.option("--model", help="Alias of the model, instead of the agent's own.")
+@click.option("--feature", help="The feature of the agent to begin with, instead of its own choice.")
 @label_option
 @click.option("--after", multiple=True, metavar="TASK", help="Not before this task completed; may stand several times.")
 @click.option("--wait", is_flag=True, help="Show progress and end with the task's result as exit status.")
@@ -175,6 +176,7 @@ def _body(given: Mapping[str, Any]) -> dict[str, Any]:
         "policies": pairs("--policy", given["policies"]),
         "pin_policies": given["pin_policies"] or None,
         "model": given["model"],
+        "feature": given["feature"],
         "labels": pairs("--label", given["labels"]),
         "after": list(given["after"]),
     }
@@ -281,7 +283,7 @@ def _line(line: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     if "pin-policies" in flags:
         body["pin_policies"] = flags["pin-policies"]
     body["prompt"] = flags["prompt"] if "prompt" in flags else _prompt(None, flags.get("file"))
-    copied = {name: flags[name] for name in ("agent", "priority", "key", "model") if name in flags}
+    copied = {name: flags[name] for name in ("agent", "priority", "key", "model", "feature") if name in flags}
     return {**body, **_line_start(flags), **copied}
 
 

@@ -313,3 +313,23 @@ def test_what_was_waited_for_already_shortens_no_park() -> None:  # R3.2
     desk.now += 20
     desk.model_failed(replace(model_failure("breaker", "second"), retry_after_s=90.0))
     assert desk.ledger.last_move.until == desk.now + 90.0
+
+
+# --- what a model gets wrong ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("lok", "there is no tool 'lok', did you mean 'look'? the tools are: look, note, put, pay"),
+        ("Look", "did you mean 'look'?"),
+        ("browse_the_web", "there is no tool 'browse_the_web'; the tools are: look, note, put, pay"),
+    ],
+)
+def test_an_unknown_tool_is_an_observation_that_says_what_may_be_meant(wrong: str, said: str) -> None:  # R2.1
+    desk = started(FEATURES)
+    desk.replied(calls((wrong, {})))
+    (result,) = desk.results()
+    assert result.is_error
+    assert "unknown_tool" in result.text
+    assert said in result.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ def show_task(client: Client, word: str, as_json: bool) -> int:
     head = [task["task"], task["agent"], f'"{render.one_line(task["title"])}"', labels, priority]
     render.out("  ".join(render.one_line(word) for word in head if word))
     rows = [*_end(task), *_said(task)] if task["ended_at"] else [*_stands(task), *_doing(task)]
-    rows += [*_asks(task), *_failed(task), *_next(task), *_place(task)]
+    rows += [*_degraded(task), *_asks(task), *_failed(task), *_next(task), *_place(task)]
     render.out_lines(f"{render.pad(name, 8)} {render.one_line(text)}".rstrip() for name, text in rows)
     _show_budgets(task)
     _show_policies(task)
@@ -53,9 +54,27 @@ def _end(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _said(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The sentence of a completed task is the agent's last word; of a stopped one, what stopped it."""
-    yield "said" if task["state"] == "completed" else "because", task["sentence"]
+    yield "said" if task["state"] == "completed" and not task.get("safe") else "because", _because(task)
+    if "output" in task:
+        yield "output", json.dumps(task["output"], ensure_ascii=False)
     if task.get("said"):
         yield "said", f'"{task["said"]}"   (last turn, no tools)'
+
+
+def _because(task: Mapping[str, Any]) -> str:
+    if not task.get("safe"):
+        return str(task["sentence"])
+    return "degraded: no answer had the wanted form; the agent's declared safe one was handed out"
+
+
+def _degraded(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Who answers for whom now (R3.4)."""
+    for home, link in (task.get("degraded") or {}).items():
+        if not task["ended_at"]:
+            yield (
+                "degraded",
+                f"{link} {'stands in' if home.startswith(('agent/', 'feature/')) else 'answers'} for {home}",
+            )
 
 
 def _stands(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
 
 from harnessd.defence.incident import rule_json
@@ -55,8 +56,10 @@ def ask_outcome(s: Situation, call: PendingCall, effect: Effect) -> None:
 
 def _not_callable(s: Situation, call: PendingCall) -> Failure | None:
     if tool_of(s, call) is None:
-        names = ", ".join(tool.spec.name for tool in s.brief.tools) or "none"
-        message = f"there is no tool {call.use.name!r}; the tools are: {names}"
+        names = [tool.spec.name for tool in s.brief.tools]
+        near = difflib.get_close_matches(call.use.name, names, n=1)
+        meant = f", did you mean {near[0]!r}?" if near else ";"
+        message = f"there is no tool {call.use.name!r}{meant} the tools are: {', '.join(names) or 'none'}"
         return Failure("tool", call.name, message, hint=ErrorClass.UNKNOWN_TOOL)
     if call.use.arguments is None:
         message = f"the arguments are not a JSON object: {(call.use.raw or '')[:200]!r}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from starlette.datastructures import QueryParams
 
+from harnessd.domain.failure import ErrorClass
 from harnessd.domain.ports import TaskFilter
 from harnessd.domain.record import Question
 from harnessd.domain.task import StopReason, Task, TaskState
+from harnessd.policy.assembly.kinds import TASK_KINDS
 from harnessd.runtime.control.answers import Bad
 
 _LIMIT_MAX = 10_000
@@ -50,7 +53,7 @@ class Query:
         for value in self.texts(name):
             key, sign, text = value.partition("=")
             if not sign or not key:
-                raise Bad("invalid", f"{name}: {value!r} is not a pair.", f"Write {name}=KEY=VALUE.")
+                raise Bad("invalid", f"{name}: {value!r} is not a pair.", "Write it as NAME=VALUE.")
             pairs[key] = text
         return pairs
 
@@ -61,13 +64,27 @@ def task_filter(query: Query) -> TaskFilter:
     return TaskFilter(
         states=states,
         reasons=tuple(_words(query, "reason", [reason.value for reason in StopReason])),
-        error_class=query.text("class"),
+        error_class=error_class(query),
         agent=query.text("agent"),
         labels=query.pairs("label"),
         since=query.number("since"),
         until=query.number("until"),
         limit=min(_LIMIT_MAX, int(query.number("limit") or 1000)),
     )
+
+
+def error_class(query: Query) -> str | None:
+    """The error class of a filter; one that does not exist is a mistake, not a filter that nothing fits."""
+    found = _words(query, "class", [one.value for one in ErrorClass])
+    return found[0] if found else None
+
+
+def policies(query: Query) -> dict[str, str]:
+    """The `KIND=NAME` of a filter."""
+    pairs = query.pairs("policy")
+    for kind in pairs.keys() - set(TASK_KINDS):
+        raise Bad("invalid", f'There is no kind of policy "{kind}".', f"There are: {', '.join(TASK_KINDS)}.")
+    return pairs
 
 
 def fits(task: Task, wanted: TaskFilter) -> bool:
@@ -105,5 +122,7 @@ def _words(query: Query, name: str, possible: list[str]) -> list[str]:
     words = [word for value in query.texts(name) for word in value.split(",")]
     for word in words:
         if word not in possible:
-            raise Bad("invalid", f'There is no {name} "{word}".', f"There are: {', '.join(possible)}.")
+            close = get_close_matches(word, possible, n=1)
+            near = f"Did you mean {close[0]}? " if close else ""
+            raise Bad("invalid", f'There is no {name} "{word}".', f"{near}There are: {', '.join(possible)}.")
     return words

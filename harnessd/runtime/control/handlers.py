@@ -89,8 +89,11 @@ class Handlers(PolicyHandlers, DependencyHandlers):
             tasks = [task for task in found if asked.fits(task, wanted)]
         else:
             tasks = list(await self._store.list(wanted))
-        if policies := query.pairs("policy"):
+        if policies := asked.policies(query):
             tasks = [task for task in tasks if self._under(task, policies)]
+        agents: Mapping[str, Any] = self._live.policies().get("agents", {})
+        if wanted.agent and not tasks and agents and wanted.agent not in agents:
+            raise Bad("not_found", f'There is no agent "{wanted.agent}".', f"There are: {', '.join(sorted(agents))}.")
         return Json({"tasks": [show.show_task(task) for task in tasks]})
 
     async def submit(self, request: Request) -> Response:
@@ -126,7 +129,7 @@ class Handlers(PolicyHandlers, DependencyHandlers):
                 "prompt": task.draft.prompt,
                 "last_failure": failure or None,
                 "decisions": len(decisions),
-                "said": await self._said(task),
+                **await self._last_words(task),
                 "state_since": await self._since(task),
                 "next": show.steps_with_models(task, failure, self._models()),
                 "waits_behind": await self._store.waits_for(task.id) if task.state is TaskState.QUEUED else None,
@@ -168,6 +171,7 @@ class Handlers(PolicyHandlers, DependencyHandlers):
 
     async def inbox(self, request: Request) -> Response:
         query = asked.Query(request.query_params)
+        asked.error_class(query)
         only = query.text("task")
         task_id = (await self._task(only)).id if only else None
         rows = [await self._question(one) for one in await self._store.questions(task_id)]
@@ -234,14 +238,20 @@ class Handlers(PolicyHandlers, DependencyHandlers):
             after = events[-1].seq
         return found
 
-    async def _said(self, task: Task) -> str | None:
-        """What the agent said in its last turn, where a budget ended the task."""
-        if task.reason is not StopReason.BUDGET_EXHAUSTED:
-            return None
-        last = next((node for node in await self._store.nodes(task.id) if node.id == task.pointer), None)
-        if last is None or last.kind is not NodeKind.ASSISTANT:
-            return None
-        return str(show.show_node(last)["text"])
+    async def _last_words(self, task: Task) -> dict[str, Any]:
+        """`said`: what the agent said in its last turn, where a budget ended the task. `output`: its answer as a value.
+
+        `output` is there where the agent declares a form; `safe` where it is the declared answer, not the model's.
+        """
+        ended = task.reason in (StopReason.BUDGET_EXHAUSTED, StopReason.COMPLETED)
+        nodes = await self._store.nodes(task.id) if ended else ()
+        last = next((node for node in nodes if node.id == task.pointer), None)
+        if last is None:
+            return {"said": None}
+        facts = last.payload.get("facts", {})
+        over = task.reason is StopReason.BUDGET_EXHAUSTED and last.kind is NodeKind.ASSISTANT
+        said = str(show.show_node(last)["text"]) if over else None
+        return {"said": said} | {name: facts[name] for name in ("output", "safe") if name in facts}
 
     def _models(self) -> list[str]:
         """All aliases, where the daemon knows of models."""

@@ -50,6 +50,12 @@ SCHEMAS: dict[str, Any] = {
             "tool_calls": {"type": "integer"},
             "tokens": {"type": "integer"},
             "cost_usd": {"type": "number"},
+            "feature": _NULLABLE_TEXT,
+            "degraded": {"type": "object", "additionalProperties": {"type": "string"}},
+            "output": {
+                "description": "The answer as a value, where the agent declares its form and the task completed."
+            },
+            "safe": {"type": "boolean", "description": "The output is the declared safe answer, not the model's."},
             "next": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}},
         },
     },

@@ -61,6 +61,7 @@ _SUBMIT: Mapping[str, Any] = {
         "workspace": {"type": "string", "description": "Absolute path of a folder."},
         "agent": {"type": "string"},
         "model": {"type": "string"},
+        "feature": {"type": "string", "description": "The agent's feature to begin with."},
         "priority": {"type": "integer"},
         "labels": _TEXTS,
         "key": {"type": "string", "description": "Same key and body: the same task."},

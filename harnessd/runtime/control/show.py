@@ -62,6 +62,8 @@ def show_task(task: Task) -> dict[str, Any]:
         "cost_usd": counters.cost_usd,
         "tries": counters.tries,
         "recoveries": task.recoveries,
+        "feature": draft.feature,
+        "degraded": dict(counters.degraded),
         "pause_asked": task.pause_asked,
         "cancel_asked": task.cancel_asked,
         "next": [list(step) for step in next_steps(task)],
@@ -141,6 +143,7 @@ def show_node(node: Node, *, whole: bool = False) -> dict[str, Any]:
         "tool": facts.get("tool"),
         "is_error": any(block.get("is_error") for block in blocks),
         "checkpoint": facts.get("checkpoint"),
+        **({"safe": True} if facts.get("safe") else {}),
     }
     return shown | ({"payload": dict(node.payload)} if whole else {})
 
