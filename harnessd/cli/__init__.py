@@ -11,7 +11,7 @@ import click
 
 from harnessd import __version__
 from harnessd.cli import render
-from harnessd.cli.client import FAILED, FAULT, INTERRUPTED, USAGE, Problem
+from harnessd.cli.client import FAILED, FAULT, INTERRUPTED, NO_READER, USAGE, Problem
 
 # name -> ("module:attribute" of a click command, one line of help). A row is all that a new command needs here.
 Rows = Mapping[str, tuple[str, str]]
@@ -123,9 +123,12 @@ def run(table: Table, arguments: Sequence[str] | None = None, *, fault: int = FA
     try:
         status = table.main(args=list(arguments), prog_name=table.name, standalone_mode=False)
     except BrokenPipeError:
-        # The reader went away, as `head` does: there is nobody to tell. Python would complain again at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        # The reader went away, as `head` does: there is nobody to tell, and the shell sees what it sees of any tool
+        # that SIGPIPE ends. Python would complain again at its exit.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        return NO_READER
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except Exception as wrong:

@@ -15,6 +15,7 @@ from harnessd.runtime.host.socket_path import find_socket, too_long
 
 DONE, FAILED, USAGE, UNREACHABLE, NOT_FOUND, REFUSED, WAITS, FAULT = 0, 1, 2, 3, 4, 5, 6, 70
 TIMED_OUT, INTERRUPTED = 124, 130
+NO_READER = 128 + 13  # as of a tool that SIGPIPE ended
 ANSWER_TIMEOUT_S = 60.0
 _EXIT_OF: Mapping[str, int] = {
     "bad_request": USAGE,

@@ -99,7 +99,8 @@ def moment(option: str, text: str, *, ago: bool = False) -> float:
     It is printed back as understood, with its zone.
     """
     at = _moment(option, text, ago=ago)
-    render.note(f"{option.lstrip('-')} {render.full_time(at)}")
+    past = ", which has passed: it starts at once" if not ago and at < time.time() else ""
+    render.note(f"{option.lstrip('-')} {render.full_time(at)}{past}")
     return at
 
 

@@ -133,11 +133,11 @@ def _show_running(running: Sequence[Mapping[str, Any]], total: int, now: float) 
                 task["task"],
                 task["agent"],
                 render.duration(now - progress["since"]) if progress.get("since") else "-",
-                render.duration(progress.get("life_s")),
+                _life(progress),
                 str(task["tool_calls"]),
                 f"{task['cost_usd']:.2f}",
                 _nearest_limit(task.get("budgets") or ()),
-                render.doing(task["doing"]) or task["title"],
+                _doing(task, progress),
             ]
         )
     render.out()
@@ -145,6 +145,17 @@ def _show_running(running: Sequence[Mapping[str, Any]], total: int, now: float) 
     render.out_lines(render.table(rows, head, (2, 3, 4, 5)))
     if total > len(running):
         render.out(f"         {total - len(running)} more: harnessctl list --state running")
+
+
+def _doing(task: Mapping[str, Any], progress: Mapping[str, Any]) -> str:
+    words = render.doing(task["doing"]) or str(task["title"])
+    return f"in line: {words}" if progress.get("in_line") else words
+
+
+def _life(progress: Mapping[str, Any]) -> str:
+    """Since the last sign of life; none is owed while we wait by our own will."""
+    ours = progress.get("phase") == "backoff" or progress.get("in_line")
+    return "-" if ours else render.duration(progress.get("life_s"))
 
 
 def _nearest_limit(budgets: Sequence[Mapping[str, Any]]) -> str:

@@ -51,7 +51,8 @@ def _read_key(endpoint: Endpoint) -> tuple[str, str]:
     try:
         key = (endpoint.key() or "").strip()
     except OSError as error:
-        return "", f"the key of {endpoint.dependency} cannot be read ({error.strerror or error})"
+        # Whose key it is stands in the failure already.
+        return "", str(error.strerror or error).removeprefix(f"{endpoint.dependency.replace('/', ' ')}: ")
     if not key.isascii() or not key.isprintable():
         # A line break in a header would end it and begin another.
         return key, f"the key of {endpoint.dependency} holds characters that no HTTP header can carry"

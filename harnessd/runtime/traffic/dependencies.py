@@ -128,13 +128,18 @@ class Dependencies:
         error_class = self._traffic.class_of(failure, NOBODY) or ErrorClass.SERVER_ERROR
         detail = failure.status or failure.transport or ""
         words = " ".join(failure.message.split())[:300]
+        remedy = _REMEDIES.get(error_class, "See: harnessctl breaker list")
+        if failure.code == "credential_unusable":
+            # Nothing was sent: what is wrong and what to do stand in one sentence of our own.
+            words, _, told = words.partition(": ")[2].partition(": ")
+            remedy = f"{told[0].upper()}{told[1:]}." if told else remedy
         return {
             "ok": False,
             "class": error_class.value,
             "status": failure.status,
             "request": failure.request_id,
             "sentence": f"model/{alias}: {error_class.value}{f' ({detail})' if detail else ''}: {words}",
-            "remedy": _REMEDIES.get(error_class, "See: harnessctl breaker list"),
+            "remedy": remedy,
             "woken": 0,
         }
 
