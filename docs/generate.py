@@ -259,6 +259,19 @@ def schemas() -> Iterator[tuple[Path, str]]:
         yield DOCS / "schemas" / f"{kind}.json", json.dumps(schema(kind), indent=2, ensure_ascii=False) + "\n"
 
 
+def manuals() -> Iterator[tuple[Path, str]]:
+    """Yield the manual page of each program; the wheel brings them to share/man/man1."""
+    import click  # noqa: PLC0415 - as above
+    import manual  # noqa: PLC0415 - beside this script
+
+    from harnessd import __version__, cli  # noqa: PLC0415 - as above
+
+    statuses = (DOCS / "cli.md").read_text(encoding="utf-8").partition("## Exit status")[2].partition("\n## ")[0]
+    for table in (cli.daemon_table(), cli.client_table()):
+        context = click.Context(table, info_name=table.name, terminal_width=96, max_content_width=96)
+        yield DOCS / "man" / f"{table.name}.1", manual.page(table, context, statuses, __version__)
+
+
 def with_parts(page: str) -> str:
     """Return the page with each of its generated parts written again."""
     return PART.sub(lambda part: part[1] + PARTS[part["name"]]() + part[3], page)
@@ -273,6 +286,7 @@ def pages() -> Iterator[tuple[Path, str]]:
         elif PART.search(text):
             yield path, with_parts(text)
     yield from schemas()
+    yield from manuals()
 
 
 def main() -> int:

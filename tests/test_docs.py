@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,14 @@ def test_glossary_is_sorted_and_says_each_word_once() -> None:
     words = re.findall(r"^\| ([a-z][a-z ]+) \|", (DOCS / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE)
     words.remove("word")
     assert words == sorted(set(words))
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff reads the manual pages")
+@pytest.mark.parametrize("program", ["harnessctl", "harnessd"])
+def test_manual_pages_are_roff(program: str) -> None:
+    page = DOCS / "man" / f"{program}.1"
+    done = subprocess.run(
+        ["groff", "-man", "-ww", "-Tutf8", str(page)], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "EXIT STATUS" in re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)

@@ -57,6 +57,11 @@ def test_wheel_holds_the_shipped_policies(wheel: Path) -> None:
     assert shipped
 
 
+def test_wheel_brings_the_manual_pages(wheel: Path) -> None:
+    pages = {name.rpartition("/")[2] for name in names(wheel) if "/data/share/man/man1/" in name}
+    assert pages == {"harnessctl.1", "harnessd.1"}
+
+
 def test_wheel_holds_every_file_the_package_reads(wheel: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "harnessd"], cwd=REPO, check=True, capture_output=True
