@@ -23,9 +23,9 @@ from harnessd.domain.record import (
 )
 from harnessd.domain.session import Node, NodeKind, assistant_message, open_calls
 from harnessd.domain.task import Counters, StopReason
+from harnessd.engine.acts import Done, Journal
 from harnessd.engine.protocol import Act, Command, RunBrief, RunState, StepDown
 from harnessd.policy import TaskPolicies
-
 
 # What is known of the window for as long as no person acts: failed compactions, and that no more is tried.
 _OF_AN_EPISODE = ("failures", "open", "trimmed", "tries", "told", "fixed")
@@ -92,6 +92,8 @@ class Situation:
     pending: list[PendingCall] = field(default_factory=list)
     in_flight: dict[str, PendingCall | None] = field(default_factory=dict)  # effect id -> its call; None: the model
     effects: dict[str, Effect] = field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
+    done: Done = field(default_factory=Done)
     mail: list[PersonMessage] = field(default_factory=list)
     questions: dict[str, Question] = field(default_factory=dict)  # by id
     partial: Mapping[str, str] = field(default_factory=dict)
@@ -126,6 +128,16 @@ class Situation:
         """A question about the task, put to a person as soon as nothing is in flight."""
         return self.counters.asking or None
 
+    def effect_of(self, node: str, call: str) -> Effect | None:
+        """The newest row of the journal for a call, by the answer that asked for it and the call's id."""
+        rows = self.journal.of_call.get((node, call))
+        return self.effects[rows[-1]] if rows else None
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """The durable state of tools as it stands on the path, by tool name (the agent's task list)."""
+        return dict(self.done.follow(self.path, asked_calls).notes)
+
     def person_acts(self) -> None:
         """A person decided or said something: ladders and tallies begin anew."""
         now = self.counters.nodes
@@ -156,6 +168,7 @@ class Situation:
         planned = replace(effect, id=f"e{number}", state=EffectState.INTENT)
         self.count(effects=number)
         self.effects[planned.id] = planned
+        self.journal.add(planned)
         self.records.append(PlanEffect(planned))
         return planned
 
@@ -208,6 +221,8 @@ def situation_of(brief: RunBrief, path: tuple[Node, ...], journal: JournalView, 
         partial=journal.partial,
         saved=counters,
     )
+    for effect in journal.effects:
+        situation.journal.add(effect)
     situation.pending = _pending_calls(situation)
     if counters.ending:
         situation.ending = _ending(counters.ending)

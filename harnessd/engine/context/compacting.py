@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from harnessd.defence.incident import CONTEXT_FULL
 from harnessd.defence.line3_repair.compaction import emergency, summary
@@ -16,7 +15,7 @@ from harnessd.defence.line3_repair.compaction.notes import carried
 from harnessd.defence.line3_repair.compaction.plan import HARD, LAST, ORDINARY, TIGHT, Plan, Scene, plan, squeeze, words
 from harnessd.defence.line3_repair.compaction.standing import Replaced
 from harnessd.domain.decision import Compact, Decision, NeedsHuman, Stop
-from harnessd.domain.effect import Effect, EffectState
+from harnessd.domain.effect import EffectState
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import Usage
 from harnessd.domain.session import NodeKind, user_payload
@@ -141,10 +140,10 @@ def summary_failed(s: Situation, event: ModelFailed, cost_usd: float) -> bool:
 # --- the node ---------------------------------------------------------------------------------------------------------
 
 
-def _compacted(
+def _compacted(  # noqa: PLR0913 - which step of which plan it was
     s: Situation, model: ModelFacts, scene: Scene, found: Plan, *, how: str, text: str = "", why: str = "", by: str = ""
 ) -> None:
-    replaced, texts, files = carried(scene, found, _effects(s), how=how, summary=text, why=why)
+    replaced, texts, files = carried(scene, found, s.effect_of, how=how, summary=text, why=why)
     _record(s, model, scene, replaced, texts, files, level=found.level, why=why, by=by)
 
 
@@ -180,7 +179,14 @@ def _record(  # noqa: PLR0913 - what a compaction is, in one unit of work
     by: str,
 ) -> None:
     known, standing = s.counters.context, measuring.where(s, model)
-    about = {"before": scene.size, "window": standing.window, "model": model.alias, "level": level, "why": why, "by": by}
+    about = {
+        "before": scene.size,
+        "window": standing.window,
+        "model": model.alias,
+        "level": level,
+        "why": why,
+        "by": by,
+    }
     node = s.append(NodeKind.COMPACTION, replaced.payload(texts, **about))
     s.keep.update(files)
     after = measuring.size(s, model.alias)
@@ -189,7 +195,14 @@ def _record(  # noqa: PLR0913 - what a compaction is, in one unit of work
         making=None,
         overflow=None,
         judge={"before": scene.size, "after": after, "model": model.alias, "level": level, "node": node.id},
-        last={"node": node.id, "at": s.at, "how": replaced.how, "before": scene.size, "after": after, "measured": False},
+        last={
+            "node": node.id,
+            "at": s.at,
+            "how": replaced.how,
+            "before": scene.size,
+            "after": after,
+            "measured": False,
+        },
         made=known.get("made", 0) + 1,
     )
     tries = known.get("tries", 0)
@@ -202,14 +215,6 @@ def _record(  # noqa: PLR0913 - what a compaction is, in one unit of work
         **({"why": why} if why else {}),
     }
     s.decide(Decision(remedy, _OVERFLOW, standing.rule, evidence))
-
-
-def _effects(s: Situation) -> Any:
-    """The newest row of the journal for a call."""
-    rows: dict[tuple[str, str], Effect] = {
-        (effect.node, effect.call_id): effect for effect in s.effects.values() if effect.kind == "tool"
-    }
-    return lambda node, call: rows.get((node, call))
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------
@@ -240,7 +245,7 @@ def judge(s: Situation, alias: str, usage: Usage) -> None:
 
 
 def _opened(s: Situation, model: ModelFacts) -> Failure | bool:
-    """Too many compactions failed: one trim without a model, then the policy's ladder; never one more summary (R4.6)."""
+    """Too many compactions failed: one trim without a model, then the policy's ladder; no more summaries (R4.6)."""
     policy, sentence = s.rules.compaction, str(s.counters.context["open"])
     if not s.counters.context.get("trimmed"):
         note(s, trimmed=True)

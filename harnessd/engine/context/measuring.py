@@ -133,11 +133,11 @@ def overflowed(s: Situation, model: ModelFacts) -> None:
 def where(s: Situation, model: ModelFacts) -> compaction_policy.Standing:
     """The tier that the next request reaches."""
     return compaction_policy.standing(
-        s.rules.compaction, size(s, model.alias), window(s, model), _answer(s, model, window(s, model))
+        s.rules.compaction, size(s, model.alias), window(s, model), _answer(model, window(s, model))
     )
 
 
-def _answer(s: Situation, model: ModelFacts, whole: int) -> int:
+def _answer(model: ModelFacts, whole: int) -> int:
     """What is kept back for an answer; of a window that turned out smaller than declared, half at most."""
     return model.max_output if whole >= model.window else min(model.max_output, whole // 2)
 
@@ -157,7 +157,7 @@ def scene(s: Situation, model: ModelFacts) -> Scene:
         size_of=lambda node: round(raw_of(s, node) * factor),
         measure=lambda text: round(estimate_tokens(text) * factor) + 1,
         overhead=round(overhead(s) * factor),
-        window=compaction_policy.effective_window(policy, whole, _answer(s, model, whole)),
+        window=compaction_policy.effective_window(policy, whole, _answer(model, whole)),
         size=size(s, model.alias),
         policy=policy,
         readable=any(tool.spec.name == _READER for tool in s.brief.tools),

@@ -18,9 +18,9 @@ _ASK = """\
 
 {headings}
 
-Keep what is still true and needed: what is wanted, what was found out, why it was decided so, names of files with what \
-is in them, exact errors, numbers and names. Leave out what is done with. What persons asked for, the acts on the world \
-and the task list are kept elsewhere: do not copy them."""
+Keep what is still true and needed: what is wanted, what was found out, why it was decided so, names of files with \
+what is in them, exact errors, numbers and names. Leave out what is done with. What persons asked for, the acts on the \
+world and the task list are kept elsewhere: do not copy them."""
 _UPDATE = "The notes until now:\n\n{before}\n\nThey are updated, not begun again. "
 # Characters of each part of a message that the summariser is shown, until all of it fits its window.
 _CUTS = (None, 4_000, 1_500, 600, 200, 80)

@@ -1,0 +1,82 @@
+"""Acts: the journal and the path by call and by key, kept as they grow, so that step 2,000 costs what step 20 did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harnessd.domain.effect import Effect, canonical_json
+from harnessd.domain.messages import ToolUseBlock
+from harnessd.domain.session import Node, NodeKind
+
+# A model may use an id in many turns: a call is named by the answer that asked for it, too.
+Call = tuple[str, str]
+Asked = Callable[[Node], Sequence[ToolUseBlock]]
+
+
+@dataclass(slots=True)
+class Journal:
+    """Ids of effects, by their call and by their key, in order."""
+
+    of_call: dict[Call, list[str]] = field(default_factory=dict)
+    of_key: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, effect: Effect) -> None:
+        """One more row."""
+        if effect.kind == "tool":
+            self.of_call.setdefault((effect.node, effect.call_id), []).append(effect.id)
+            if effect.key is not None:
+                self.of_key.setdefault(effect.key, []).append(effect.id)
+
+
+@dataclass(slots=True)
+class Done:
+    """The calls whose outcome stands on the path, how many of them were equal, and the state that tools keep there."""
+
+    calls: set[Call] = field(default_factory=set)
+    notes: dict[str, Any] = field(default_factory=dict)
+    equal: Counter[str] = field(default_factory=Counter)
+    _uses: dict[Call, list[str]] = field(default_factory=dict)
+    _asked: str = ""
+    _read: int = 0
+    _last: str = ""
+
+    def follow(self, path: Sequence[Node], asked: Asked) -> Done:
+        """Read what the path has grown by; all of it again where it is another one."""
+        if self._read > len(path) or (self._read and path[self._read - 1].id != self._last):
+            self._forget()  # a branch: nothing of the old path counts
+        for node in path[self._read :] if self._read < len(path) else ():
+            if node.kind is NodeKind.ASSISTANT:
+                self._asked, self._uses = node.id, {}
+                for use in asked(node):
+                    if use.arguments is not None:
+                        self._uses.setdefault((node.id, use.id), []).append(act(use))
+            elif node.kind is NodeKind.TOOL_RESULT:
+                self._heard(node)
+        self._read = len(path)
+        self._last = path[-1].id if path else ""
+        return self
+
+    def _heard(self, node: Node) -> None:
+        facts = node.payload.get("facts", {})
+        if "note" in facts:
+            self.notes[facts["tool"]] = facts["note"]
+        if facts.get("state") == "done":
+            for block in node.payload["blocks"]:
+                self._add((self._asked, block["tool_use_id"]))
+
+    def _forget(self) -> None:
+        self.calls, self.equal, self.notes, self._uses = set(), Counter(), {}, {}
+        self._asked, self._read = "", 0
+
+    def _add(self, call: Call) -> None:
+        if call not in self.calls:
+            self.calls.add(call)
+            self.equal.update(self._uses.get(call, ()))
+
+
+def act(use: ToolUseBlock) -> str:
+    """What makes two calls equal: the tool and its arguments."""
+    return canonical_json([use.name, dict(use.arguments or {})])
