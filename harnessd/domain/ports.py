@@ -16,6 +16,7 @@ from harnessd.domain.record import PersonMessage, Question, Record, StoredDecisi
 from harnessd.domain.revision import RevisionStore
 from harnessd.domain.session import Node
 from harnessd.domain.task import Lease, Task, TaskDraft, TaskState, Verb
+from harnessd.domain.workspace import CheckpointStore
 
 
 class Clock(Protocol):
@@ -351,7 +352,16 @@ class Journal(Protocol):
 
 
 class Store(
-    TaskQueue, SessionStore, Journal, RevisionStore, BreakerStore, OutboxStore, JobStore, StartStore, Protocol
+    TaskQueue,
+    SessionStore,
+    Journal,
+    RevisionStore,
+    BreakerStore,
+    OutboxStore,
+    JobStore,
+    StartStore,
+    CheckpointStore,
+    Protocol,
 ):
     """One durable store."""
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from harnessd.domain.decision import Decision
 from harnessd.domain.effect import Effect, EffectState
-from harnessd.domain.session import Node
+from harnessd.domain.session import Checkpoint, Node
 from harnessd.domain.task import Counters, StopReason, Verb
 
 
@@ -114,6 +114,13 @@ class AskPerson:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepCheckpoint:
+    """A checkpoint counts from here on: its contents are durable, and this row names them."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
 class FreezeSystem:
     """The system prompt of the session, frozen at its start so that the provider's prompt cache holds."""
 
@@ -132,12 +139,16 @@ Record = (
     | TakeMessage
     | AskPerson
     | FreezeSystem
+    | KeepCheckpoint
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PersonMessage:
-    """A word of a person to a task, not yet a node; or, of kind `notice`, our own: a background job ended."""
+    """A word of a person to a task, not yet a node; or our own: a background job ended.
+
+    `kind`: `person`; `notice`, which keeps a task going; `aside`, which is read if there is another turn.
+    """
 
     id: int
     text: str

@@ -50,10 +50,23 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A workspace snapshot tied to a node."""
+    """A workspace snapshot tied to a node: the workspace as it was while that node was the head.
+
+    Attributes:
+        ref: its name in the task, `c<number>` in order of taking.
+        manifest: what the workspace's own store knows it by; `root` the workspace's path.
+        why: `before` a call that can write, `after` one, `safety` before a restore, `asked` by a person.
+        changed: names that differ from the one before; `uncovered` how many names it does not hold.
+    """
 
     node: str
     ref: str
+    manifest: str = ""
+    root: str = ""
+    at: float = 0.0
+    why: str = "before"
+    changed: int = 0
+    uncovered: int = 0
 
 
 def path_to(nodes: Mapping[str, Node], head: str | None) -> tuple[Node, ...]:

@@ -153,7 +153,8 @@ class Counters:
     `misfits` counts last words that had not the wanted form, by the model that gave them. `roles` are the feature and
     the agent (`feature`, `agent` -> full name) that stand in for the task's own since `roles_since`, for the reason in
     `roles_why`; `told` are those that the model knows of. `reachable` is when a link of the call under way may next be
-    asked, as its breaker or its service says, by alias.
+    asked, as its breaker or its service says, by alias. `checkpoints` numbers the workspace's (`c9`), `checkpoint` is
+    the manifest of the newest.
     """
 
     turns: int = 0
@@ -194,6 +195,8 @@ class Counters:
     roles_since: Mapping[str, float] = field(default_factory=dict)
     roles_why: Mapping[str, str] = field(default_factory=dict)
     reachable: Mapping[str, float] = field(default_factory=dict)
+    checkpoints: int = 0
+    checkpoint: str = ""
 
     def used(self, age_s: float) -> dict[str, float]:
         """What the budgets count, by the names policies have for them; times in seconds."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+from harnessd.domain.session import Checkpoint
 
 RestoreState = Literal["planned", "refused", "done", "reverted", "disturbed", "stuck"]
 ChangeKind = Literal["added", "changed", "deleted", "mode", "type", "uncovered"]
@@ -28,6 +30,7 @@ class TakenCheckpoint:
 
     manifest: str
     changed: int
+    root: str = ""  # the workspace's path, its links resolved: what a row says, and what `collect` asks for
     files: int | None = None
     stored: int = 0
     read_files: int = 0
@@ -76,6 +79,56 @@ class Restored:
     before: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class KeptRestore:
+    """The intent of a restore as a row, durable before the first file is touched; later what became of it.
+
+    `about` is whatever its beginner wants to find again after a crash. `state` is `open` until it ends.
+    """
+
+    task: str
+    token: str
+    root: str
+    target: str
+    safety: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+    at: float = 0.0
+    state: str = "open"
+    report: Mapping[str, Any] = field(default_factory=dict)
+    ended_at: float | None = None
+
+
+class CheckpointStore(Protocol):
+    """The rows that make checkpoints count, and the journal of restores."""
+
+    async def checkpoints(self, task: str) -> Sequence[Checkpoint]:
+        """A task's checkpoints, in order of taking."""
+
+    async def add_checkpoint(self, task: str, checkpoint: Checkpoint) -> None:
+        """One of a task that nobody works on: before a restore. A running one's come with its records."""
+
+    async def live_manifests(self) -> Mapping[str, frozenset[str]]:
+        """Every manifest that a row needs, by workspace: checkpoints, and both ends of restores under way."""
+
+    async def expire_checkpoints(self, before: float) -> int:
+        """Forget the checkpoints of tasks that ended before this time (epoch seconds); gives how many."""
+
+    async def drop_oldest_checkpoints(self) -> str | None:
+        """Forget those of the task that ended longest ago; gives its id, None where no ended task has any."""
+
+    async def begin_restore(self, restore: KeptRestore) -> None:
+        """The intent, before the first file is touched."""
+
+    async def end_restore(self, token: str, state: str, report: Mapping[str, Any], now: float) -> None:
+        """What became of it."""
+
+    async def open_restores(self) -> Sequence[KeptRestore]:
+        """Those that a crash cut off, oldest first."""
+
+    async def restores(self, task: str) -> Sequence[KeptRestore]:
+        """All of a task, in order."""
+
+
 class Workspace(Protocol):
     """Checkpoints of workspaces. Everything may block on the disk: not for the event loop's thread.
 
@@ -119,8 +172,8 @@ class Workspace(Protocol):
         """Make the workspace what it was at `target`.
 
         `safety` is a checkpoint of what is there now, recorded before; `token` names this restore (letters, digits, -).
-        Cut off at any moment, the same call again ends it; a failure takes everything back. `keep` (with all below) stays
-        as it is; `overwrite` may be replaced though no checkpoint holds it.
+        Cut off at any moment, the same call again ends it; a failure takes everything back. `keep` (with all below)
+        stays as it is; `overwrite` may be replaced though no checkpoint holds it.
         """
 
     def read(self, root: str, manifest: str, path: str) -> bytes | None:

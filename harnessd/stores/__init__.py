@@ -9,6 +9,7 @@ from harnessd.domain.failure import ConfigError
 from harnessd.stores import files
 from harnessd.stores.journal import Journal
 from harnessd.stores.operations.breakers import Breakers
+from harnessd.stores.operations.checkpoints import Checkpoints
 from harnessd.stores.operations.jobs import Jobs
 from harnessd.stores.operations.outbox import Outbox
 from harnessd.stores.operations.revisions import Revisions
@@ -18,7 +19,7 @@ from harnessd.stores.sqlite import SqliteDatabase
 from harnessd.stores.verbs import Verbs
 
 
-class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers, Outbox, Jobs, Starts):
+class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers, Outbox, Jobs, Starts, Checkpoints):
     """`Store` of the domain's ports over one database."""
 
 

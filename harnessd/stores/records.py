@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from harnessd.domain.decision import Retry
@@ -16,6 +16,7 @@ from harnessd.domain.record import (
     AskPerson,
     ChangeTask,
     FreezeSystem,
+    KeepCheckpoint,
     MovePointer,
     PlanEffect,
     Record,
@@ -26,9 +27,10 @@ from harnessd.domain.record import (
     TakeMessage,
 )
 from harnessd.domain.session import Node
-from harnessd.domain.task import TASK_TRANSITIONS, Lease, StopReason, TaskState, Verb
+from harnessd.domain.task import TASK_TRANSITIONS, Counters, Lease, StopReason, TaskState, Verb
 from harnessd.stores.database import Missed, Statement, Unit, digest
 from harnessd.stores.kernel import event
+from harnessd.stores.operations.checkpoints import keep
 from harnessd.stores.rows import decision_to_json, effect_params, encode, plain
 
 TARGETS: Mapping[Verb, TaskState] = {verb: to for moves in TASK_TRANSITIONS.values() for verb, to in moves.items()}
@@ -54,6 +56,7 @@ DEFAULT_REASON: Mapping[Verb, StopReason] = {
     Verb.STOP: StopReason.ERROR,
 }
 AFRESH = (Verb.RESUME, Verb.RETRY)
+_COUNTERS = tuple(field.name for field in fields(Counters))
 # What a move sets where nobody says anything else; without an owner it is a person's.
 NOTHING: Mapping[str, Any] = {
     "owner": None,
@@ -79,6 +82,7 @@ Written = (
     | TakeMessage
     | AskPerson
     | FreezeSystem
+    | KeepCheckpoint
 )
 
 
@@ -136,11 +140,18 @@ def _written(record: Written, lease: Lease, now: float) -> Sequence[Statement]:
             text = encode(decision_to_json(decision))
             params = {"task": lease.task, "node": node_id, "call_id": call_id, "now": now, "decision": text}
             return (Statement("insert_decision", params),)
+        case KeepCheckpoint(checkpoint):
+            return (keep(lease.task, checkpoint),)
         case AskPerson():
             return (Statement("ask_person", _question(lease.task, record, now)),)
         case _:
             name, row = _updated(record, now)
             return (Statement(name, {"task": lease.task, **row}, must_touch=1),)
+
+
+def _counters(counters: Counters) -> dict[str, Any]:
+    """As JSON. They hold plain values alone, and a deep copy of all of them cost more than the encoding."""
+    return {name: getattr(counters, name) for name in _COUNTERS}
 
 
 def _updated(
@@ -153,7 +164,7 @@ def _updated(
         case SettleEffect(effect_id, state, result):
             return "settle_effect", {"id": effect_id, "state": state.value, "result": encode(dict(result)), "now": now}
         case SaveCounters(counters, doing):
-            return "save_counters", {"counters": encode(asdict(counters)), "doing": plain(doing)}
+            return "save_counters", {"counters": encode(_counters(counters)), "doing": plain(doing)}
         case TakeMessage(message, node_id):
             return "take_message", {"message": message, "node": node_id}
         case FreezeSystem(text):
@@ -279,6 +290,9 @@ def _shown(record: Written, task: str, now: float, revision: int) -> Sequence[St
             return _decided(record, task, now, revision)
         case ChangeTask():
             return (event(SEEN_AS[record.verb], now, task, _moved(record), None, revision),)
+        case KeepCheckpoint(one):
+            facts = {"checkpoint": one.ref, "why": one.why, "changed": one.changed, "uncovered": one.uncovered}
+            return (event(EventType.CHECKPOINT, now, task, facts, one.node, revision),)
         case AskPerson():
             type_ = EventType.APPROVAL_WANTED if record.kind == "approval" else EventType.NEEDS_HUMAN
             data = {"question": record.id, "kind": record.kind, "sentence": record.sentence, "until": record.until}

@@ -73,6 +73,7 @@ class Checkpoints:
         return TakenCheckpoint(
             manifest=vault.last.hex(),
             changed=len(change.entries) + len(change.removed),
+            root=vault.root,
             files=sum(entry.kind == "file" for entry in tree.values()) if change else None,
             stored=vault.contents.written - stored,
             read_files=walk.read_files,
@@ -198,11 +199,10 @@ class Checkpoints:
         return self._vaults.size()
 
     def collect(self, live: Mapping[str, Collection[str]], grace_s: float = 86400.0) -> int:
-        wanted = {os.path.realpath(root): manifests for root, manifests in live.items()}
         freed = 0
         for root in self._vaults.roots():
-            manifests = wanted.get(root, ())
-            with self._vaults.of(root) as vault:
+            manifests = live.get(root, ())
+            with self._vaults.of(root, resolve=False) as vault:
                 freed += _collect(vault, manifests, grace_s)
                 empty = not manifests and not vault.contents.size()
             if empty:

@@ -63,9 +63,9 @@ class Vaults:
             self._open.clear()
 
     @contextmanager
-    def of(self, root: str) -> Iterator[Vault]:
-        """The vault of a workspace, for this call alone."""
-        real = os.path.realpath(root)
+    def of(self, root: str, *, resolve: bool = True) -> Iterator[Vault]:
+        """The vault of a workspace, for this call alone. A path that was resolved before is not resolved again."""
+        real = os.path.realpath(root) if resolve else root
         with self._lock:
             vault = self._open.get(real)
             if vault is None:
@@ -82,7 +82,7 @@ class Vaults:
 
     def forget(self, root: str, *, contents: bool = False) -> None:
         """Give back the memory of a vault that nobody uses now; with `contents` its files too."""
-        real = os.path.realpath(root)
+        real = root if root in self._open else os.path.realpath(root)
         with self._lock:
             vault = self._open.get(real)
             if vault is None or vault.users:
@@ -96,9 +96,8 @@ class Vaults:
                 home.rmdir()
 
     def home(self, root: str) -> Path:
-        """The folder of a workspace's contents."""
-        real = os.path.realpath(root)
-        return self.folder / sha256(os.fsencode(real)).hexdigest()[:32]
+        """The folder of a workspace's contents, by its resolved path."""
+        return self.folder / sha256(os.fsencode(root)).hexdigest()[:32]
 
     def roots(self) -> list[str]:
         """The workspaces that have one, by what their folders say."""

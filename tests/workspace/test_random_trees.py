@@ -1,4 +1,4 @@
-"""Any tree comes back byte for byte, whatever became of it meanwhile: names of any bytes, modes, links, repositories."""
+"""Any tree comes back byte for byte, whatever became of it: names of any bytes, modes, links, repositories."""
 
 from __future__ import annotations
 
