@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from harnessd.config.environment import resolve_secret
+from harnessd.config.pricing.charge import charges
 from harnessd.config.settings import Settings
 from harnessd.policy import PolicySet, Problem
 from harnessd.policy.language.source import MapNode, Place, find
@@ -15,13 +16,16 @@ from harnessd.policy.values import SecretRef
 
 
 def settings_warnings(settings: Settings, tree: MapNode) -> Iterator[Problem]:
-    """Models without a price: charged as the dearest declared one."""
-    for name, model in settings.models.items():
-        if model.prices is None:
+    """Models without a price: charged as the dearest declared one, never as free."""
+    for name, charge in charges(settings.models).items():
+        if not charge.known:
             models = find(tree, ("models",))
             place = models.keys_at.get(name, tree.place) if isinstance(models, MapNode) else tree.place
             remedy = "write prices: {input: 3, output: 15}, or prices: free"
-            yield Problem.at(place, f"model {name} has no price: it is charged as the dearest declared one", remedy)
+            what = f"it is charged as the dearest declared one ({charge.by}: {charge.input} and {charge.output} USD)"
+            if charge.source == "unknown":
+                what = "no price is there to charge it by, its cost is shown as 0"
+            yield Problem.at(place, f"model {name} has no price: {what}", remedy)
 
 
 def unset_secrets(settings: Settings, policies: PolicySet, environ: Mapping[str, str], file: str) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from harnessd.config.pricing.charge import charges
 from harnessd.domain.places import Allowed
 from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
 from harnessd.policy.language.figures import Count, Duration, Ratio, Size, Usd
@@ -349,6 +350,6 @@ class Settings(BaseSettings, Shape):
             agents=tuple(self.agents),
             tools=(*BUILTIN_TOOLS, *self.tools),
             features=tuple(self.features),
-            prices={name: model.prices.output if model.prices else None for name, model in self.models.items()},
+            prices={name: charge.output for name, charge in charges(self.models).items()},
             agent_policies={name: agent.policies for name, agent in self.agents.items()},
         )

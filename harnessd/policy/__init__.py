@@ -180,11 +180,14 @@ class PolicySet:
     def _unknown_prices(self, names: Known) -> Iterator[Problem]:
         """A cost limit needs at least one price to charge the unknown ones by."""
         unknown = [model for model, price in names.prices.items() if price is None]
-        if not unknown or len(unknown) < len(names.prices):
+        if not unknown:
             return
         for (kind, name), policy in self.policies.items():
             if kind != "budget" or policy.shape.limits.cost_usd is None or policy.shape.unknown_price != "dearest":
                 continue
             place = policy.blame(("unknown_price",), ("limits", "cost_usd"))
-            message = f"budget/{name} limits cost_usd, but no model in harness.yaml has a price ({', '.join(unknown)})"
+            none = "no model in harness.yaml has a price"
+            if len(unknown) < len(names.prices):
+                none = "some models have no price and the others are free"
+            message = f"budget/{name} limits cost_usd, but {none} ({', '.join(unknown)})"
             yield Problem.at(place, message, "write prices: {input: 3, output: 15}, or prices: free, for one of them")

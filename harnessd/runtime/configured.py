@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harnessd.config.environment import resolve_secret
+from harnessd.config.pricing.charge import charges
 from harnessd.config.settings import Settings
 from harnessd.domain.ports import Refused, Tool
 from harnessd.domain.task import TaskDraft
@@ -56,18 +57,20 @@ class Configured:
             )
             for name, agent in self.settings.agents.items()
         }
-        models = {}
+        charged, models = charges(self.settings.models), {}
         for alias, model in self.settings.models.items():
-            price = self.prices(alias)
+            charge = charged[alias]
             models[alias] = ModelFacts(
                 alias,
                 model.window,
                 model.max_output,
-                price.input,
-                price.output,
-                priced=model.prices is not None,
+                charge.input,
+                charge.output,
+                priced=charge.known,
                 tools=model.tools,
                 images=model.images,
+                protocol=model.protocol,
+                service_model=model.model,
             )
         features = {
             name: FeatureFacts(name, feature.agent, feature.tools, feature.add)
@@ -76,19 +79,26 @@ class Configured:
         return Catalog(agents, models, tools, features)
 
     def models(self) -> dict[str, dict[str, Any]]:
-        """The models for people; no key."""
+        """The models for people; no key. `price` is USD per million tokens and says whose price it is."""
+        charged = charges(self.settings.models)
         return {
-            alias: {"protocol": model.protocol, "name": model.model, "base_url": model.base_url, "window": model.window}
+            alias: {
+                "protocol": model.protocol,
+                "name": model.model,
+                "base_url": model.base_url,
+                "window": model.window,
+                "max_output": model.max_output,
+                "tools": model.tools,
+                "images": model.images,
+                "price": asdict(charged[alias]),
+            }
             for alias, model in self.settings.models.items()
         }
 
     def prices(self, alias: str) -> Prices:
         """What a model costs; without a price it counts as the dearest declared one, never as free (R3.9)."""
-        price = self.settings.models[alias].prices
-        if price is None:
-            declared = [model.prices for model in self.settings.models.values() if model.prices is not None]
-            price = max(declared, key=lambda each: each.output, default=None)
-        return Prices() if price is None else Prices(price.input, price.output, price.cache_read, price.cache_write)
+        charge = charges(self.settings.models)[alias]
+        return Prices(charge.input, charge.output, charge.cache_read, charge.cache_write)
 
     def key(self, alias: str) -> Callable[[], str | None]:
         """Reads a model's key; called at each call, so that a new credential needs no restart.

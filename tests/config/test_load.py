@@ -150,11 +150,13 @@ def test_a_model_without_a_price_is_a_warning_and_none_with_one_an_error(site: S
     site.config.write_text(unpriced)
     assert "budget/default limits cost_usd, but no model in harness.yaml has a price (primary)" in problems(site)[0]
     second = (
-        '  local: {protocol: openai-chat, base_url: "http://x", model: m, window: 8k, max_output: 1k, prices: free}\n'
+        '  local: {protocol: openai-chat, base_url: "http://x", model: m, window: 8k, max_output: 1k, prices: %s}\n'
     )
-    site.config.write_text(unpriced.replace("agents:", second + "agents:"))
+    site.config.write_text(unpriced.replace("agents:", second % "free" + "agents:"))
+    assert "but some models have no price and the others are free (primary)" in problems(site)[0], "never as zero"
+    site.config.write_text(unpriced.replace("agents:", second % "{input: 3, output: 15}" + "agents:"))
     assert [warning.message for warning in site.load().warnings] == [
-        "model primary has no price: it is charged as the dearest declared one"
+        "model primary has no price: it is charged as the dearest declared one (local: 3.0 and 15.0 USD)"
     ]
 
 

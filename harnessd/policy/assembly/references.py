@@ -28,7 +28,8 @@ BUILTIN_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What harness.yaml declares. `prices`: model -> USD per million tokens of output, None: unknown.
+    """What harness.yaml declares. `prices`: model -> USD per million tokens of output that it is charged by, None: unknown,
+    and no price is there that could stand in.
 
     `there` is False where no harness.yaml was read at all.
     """
