@@ -30,7 +30,7 @@ _TITLES: Mapping[str, str] = {
     "credential_dead": "the key of {dependency} is not accepted",
     "policy_applied": "policies r{revision} are in force",
     "policy_invalid": "policy files are not valid",
-    "policy_held": "policies are held by the guard",
+    "policy_held": "changed policies are held",
     "internal_error": "harnessd itself failed",
     "disk_low": "the disk is getting full",
     "storage_full": "the disk is full",
