@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +30,10 @@ POOLS_MAX = 128  # for each origin; beyond them calls queue inside the pools, un
 KEEPALIVE_S = 60.0
 STREAM_MAX = 64 * 1024 * 1024  # bytes of a streamed answer: 128k tokens of about 500 bytes of events each
 _CLOSE_S = 5.0
+# httpcore asks for this module at each lock of each request, eight times a call, and Python forgets that it was not
+# there: the search of all paths costs more than the rest of the request. An entry None is its word for "not there".
+if find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 # httpcore and httpx log addresses and headers, and an address can hold a key.
 _WIRE_LOGS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy", "httpcore.socks")
 

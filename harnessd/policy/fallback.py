@@ -78,6 +78,8 @@ def next_link(
     """The first link that is left and can take the request.
 
     `tried` are links that failed in this episode; `unable` says why others cannot (window, tools, breaker, price).
+    Where a stand-in answered until now, `home` itself was not asked in this episode: it is the last one left. A request
+    too large for the stand-in is not brought back to it, since nobody compared their windows.
     """
     links, ref = chain(policy, home, error_class)
     passed: list[tuple[str, str]] = []
@@ -88,6 +90,8 @@ def next_link(
             passed.append((link, unable[link]))
         else:
             return Link(link, ref, tuple(passed))
+    if links and tried and home not in tried and home not in unable and error_class != "context_overflow":
+        return Link(home, ref, tuple(passed))
     return UsedUp(ref, tuple(passed))
 
 

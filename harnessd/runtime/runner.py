@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from harnessd.domain.effect import canonical_json
 from harnessd.domain.failure import ErrorClass, Failure, LeaseLost
-from harnessd.domain.ports import Clock, Journal
+from harnessd.domain.ports import Clock
 from harnessd.domain.record import PersonMessage, Record
 from harnessd.domain.task import Lease, Task
 from harnessd.engine.machine import Run
@@ -38,11 +38,13 @@ from harnessd.policy import TaskPolicies
 from harnessd.runtime import telemetry
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.gateway import Gateway
+from harnessd.runtime.host.disk import NoRoom, Recorder, Room
 from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.traffic.caller import Caller
 from harnessd.runtime.traffic.hedge import IN_LINE, SENT
 
 _log = telemetry.log("runner")
+_CUT_S = 10.0  # a tool's cancellation ends everything it started within 2 s
 _SAID_MAX = 20_000  # characters of a call's arguments that are kept
 _ACTS = (CallModel, CallTool, CancelCalls, Wait, HandBack, Finish)
 
@@ -61,13 +63,14 @@ class Life:
 class Surroundings:
     """What every runner of a daemon shares."""
 
-    journal: Journal
+    journal: Recorder
     gateway: Gateway
     toolbox: Toolbox
     clock: Clock
     luck: Callable[[], float] = random.random
+    room: Room = field(default_factory=NoRoom)
     crashpoint: Crashpoint = nowhere
-    watching: Callable[[], None] = lambda: None  # called when a call with a limit of silence begins
+    watching: Callable[[], None] = lambda: None  # called when a call begins
 
 
 @dataclass(slots=True)
@@ -89,6 +92,10 @@ class Runner:
     _tools_ended: float = -1e9
     _said: deque[str] = field(default_factory=lambda: deque(maxlen=8))  # what the newest tool calls asked for
     _silent: dict[str, str] = field(default_factory=dict)
+    _silent_since: dict[str, float] = field(default_factory=dict)  # call -> when it was told to end (monotonic)
+    _acts: dict[str, Act] = field(default_factory=dict)
+    _left_behind: set[asyncio.Task[Event]] = field(default_factory=set)  # calls that nobody waits for any more
+    _stepping_since: float | None = None
 
     def __post_init__(self) -> None:
         """A run that is taken up in a wait does nothing new: it lives since now, not since the machine's start."""
@@ -149,11 +156,54 @@ class Runner:
             return
         words = f"silent for {silent_s:.0f} s: no output and no CPU time in its whole process tree; it was ended"
         del self._watched[call]
+        self._end_as_silent(call, words)
+
+    @property
+    def model_silence(self) -> tuple[str, float] | None:
+        """The model call that was sent and is under way, and the seconds since it showed anything."""
+        for call, act in self._acts.items():
+            if isinstance(act, CallModel) and call in self._calls and not self.life.in_line:
+                return act.request.model, self.around.clock.monotonic() - self.life.moved
+        return None
+
+    def end_silent_model(self, silent_s: float) -> None:
+        """End a model call that its own clocks did not end; it comes back as a timeout like any other."""
+        for call, act in list(self._acts.items()):
+            if isinstance(act, CallModel) and call in self._calls and call not in self._silent:
+                self._end_as_silent(call, f"silent for {silent_s:.0f} s, beyond its own clocks; it was ended")
+
+    def unanswered(self, after_s: float) -> list[str]:
+        """The calls that were told to end so long ago and did not come back."""
+        now = self.around.clock.monotonic()
+        return [call for call, since in self._silent_since.items() if call in self._calls and now - since >= after_s]
+
+    def end_turn(self, call: str) -> None:
+        """The second rung: go on without a call that does not even end. What it still does is not heard."""
+        task, act = self._calls.pop(call), self._acts.pop(call)
+        self._silent_since.pop(call, None)
+        self._left_behind.add(task)
+        task.add_done_callback(self._left_behind.discard)
+        self._events.put_nowait(self._cancelled(act, begun=True))
+
+    @property
+    def stuck_s(self) -> float:
+        """How long the step under way takes already, in seconds; 0 between steps."""
+        return 0.0 if self._stepping_since is None else self.around.clock.monotonic() - self._stepping_since
+
+    def _end_as_silent(self, call: str, words: str) -> None:
         self._silent[call] = words
+        self._silent_since[call] = self.around.clock.monotonic()
         _log.warning("rung", task=self.task.id, call=call, rung="cancel the call", words=words)
         self._calls[call].cancel()
 
     async def _step(self, event: Event) -> HandBack | Finish | None:
+        self._stepping_since = self.around.clock.monotonic()
+        try:
+            return await self._take_step(event)
+        finally:
+            self._stepping_since = None
+
+    async def _take_step(self, event: Event) -> HandBack | Finish | None:
         policies = self.policies()
         commands = self.run.receive(event, policies)
         records: tuple[Record, ...] = tuple(c for c in commands if not isinstance(c, _ACTS))
@@ -176,7 +226,6 @@ class Runner:
                 self._spawn(act.call, self._tool(act), act)
                 if act.limits.silence_s is not None:
                     self._watched[act.call] = act.limits.silence_s
-                    self.around.watching()
             case Wait(until):
                 self._spawn("wait", self._wait(until), act)
             case CancelCalls(calls):
@@ -189,12 +238,15 @@ class Runner:
 
     def _spawn(self, call: str, work: Coroutine[Any, Any, Event], act: Act) -> None:
         task = asyncio.create_task(work, name=f"{self.task.id} {call}")
-        self._calls[call] = task
+        self._calls[call], self._acts[call] = task, act
+        self.around.watching()
         task.add_done_callback(lambda done: self._done(call, act, done))
 
     def _done(self, call: str, act: Act, done: asyncio.Task[Event]) -> None:
-        if self._calls.get(call) is done:
-            del self._calls[call]
+        if self._calls.get(call) is not done:
+            return  # its turn was ended without it
+        del self._calls[call], self._acts[call]
+        self._silent_since.pop(call, None)
         self._watched.pop(call, None)
         if call in self._tools_begun:
             self._tools_begun.discard(call)
@@ -216,6 +268,10 @@ class Runner:
         if isinstance(act, CallTool):
             failure = Failure("tool", f"tool/{act.tool}", words, cancelled=True, effect_begun=begun, output=output)
             return ToolFailed(now, act.call, failure)
+        if isinstance(act, CallModel) and act.call in self._silent:
+            dependency = f"model/{act.request.model}"
+            failure = Failure("model", dependency, self._silent.pop(act.call), transport="read_timeout")
+            return ModelFailed(now, act.call, failure, self.around.luck())
         if isinstance(act, CallModel):
             return ModelFailed(now, act.call, Failure("model", f"model/{act.request.model}", words, cancelled=True))
         return WaitElapsed(now)
@@ -241,10 +297,14 @@ class Runner:
     async def _model(self, act: CallModel) -> Event:
         around = self.around
         try:
-            caller = Caller.of(self.task, act.call, self.policies(), act.attempt)
+            if act.keep:
+                await asyncio.to_thread(around.toolbox.keep, self.task, act.keep)
+            # A link that takes over is asked for the first time: what failed elsewhere is no retry of it.
+            here = self.run.counters.tries_of.get(act.request.model, 0) + 1
+            caller = Caller.of(self.task, act.call, self.policies(), here)
             answer = await around.gateway.call(act.request, self._model_moves, caller)
         except asyncio.CancelledError:
-            if act.call not in self._ending:
+            if act.call not in self._ending and act.call not in self._silent:
                 raise
             return self._cancelled(act)
         now = around.clock.now()
@@ -252,7 +312,7 @@ class Runner:
             self._tell(answer)
             health = around.gateway.health(act.request.model)
             return ModelFailed(now, act.call, answer, around.luck(), health.median_first_event_s, health.may_retry)
-        return ModelReplied(now, act.call, answer)
+        return ModelReplied(now, act.call, answer, tuple(around.toolbox.jobs.owed(self.task.id)))
 
     async def _tool(self, act: CallTool) -> Event:
         around = self.around
@@ -300,11 +360,12 @@ class Runner:
 
     async def _cut(self) -> None:
         """End what is still under way, without a word in the journal: as after a crash, but with no process left."""
-        left = list(self._calls.values())
+        left = [*self._calls.values(), *self._left_behind]
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left)
+            # One that does not end holds nobody: the task's lease, not its coroutine, says who may write.
+            await asyncio.wait(left, timeout=_CUT_S)
 
 
 def lease_of(task: Task) -> Lease:

@@ -40,7 +40,7 @@ MORE = (
     "size",
 )
 PLAN_KEYS = ("request", "at", "do", "model")
-RATE_KEYS = ("p", "do", "attempts", "lasting")
+RATE_KEYS = ("p", "do", "attempts", "lasting", "over", "under")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,24 @@ class Planned:
 class Rated:
     """A fault by chance; with `attempts`, only on the first tries at a point, so that patience is rewarded.
 
-    `lasting`: drawn once a point, so that no patience helps there.
+    `lasting`: drawn once a point, so that no patience helps there. `over`, `under`: only for prompts of more, of fewer
+    tokens, so that a smaller view of the history helps.
     """
 
     fault: Fault
     p: float
     attempts: int | None = None
     lasting: bool = False
+    over: int | None = None
+    under: int | None = None
+
+    def concerns(self, tokens: int, attempt: int) -> bool:
+        """Whether a request of this size, shown so often, may meet it."""
+        return (
+            (self.attempts is None or attempt <= self.attempts)
+            and (self.over is None or tokens > self.over)
+            and (self.under is None or tokens < self.under)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +130,11 @@ def read_rated(raw: Any, where: str) -> Rated:
     p = raw.get("p")
     if not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise ScriptError(f"{where}.p: a ratio between 0 and 1")
-    attempts = raw.get("attempts")
-    return Rated(
-        read_fault(raw.get("do"), f"{where}.do"),
-        float(p),
-        None if attempts is None else count_of(attempts, f"{where}.attempts"),
-        bool(raw.get("lasting")),
-    )
+    counts = {
+        key: None if raw.get(key) is None else count_of(raw[key], f"{where}.{key}")
+        for key in ("attempts", "over", "under")
+    }
+    return Rated(read_fault(raw.get("do"), f"{where}.do"), float(p), lasting=bool(raw.get("lasting")), **counts)
 
 
 def read_fault(raw: Any, where: str) -> Fault:
@@ -147,7 +156,7 @@ def draw(plan: FaultPlan, transcript: Transcript, request: int, attempt: int) ->
         elif at_point(planned, transcript) and (planned.times is None or attempt <= planned.times):
             return planned.fault
     for n, rated in enumerate(plan.rate):
-        if rated.attempts is not None and attempt > rated.attempts:
+        if not rated.concerns(transcript.tokens, attempt):
             continue
         drawn = 0 if rated.lasting else attempt
         if chance(plan.seed, transcript.model, transcript.shape, drawn, n) < rated.p:

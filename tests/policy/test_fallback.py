@@ -31,9 +31,21 @@ def test_a_link_that_cannot_take_the_request_is_passed_over_with_the_reason() ->
     found = next_link(OWN, "model/primary", "network", (), {"model/second": "its breaker is open for 40s"})
     assert isinstance(found, Link)
     assert found.passed == (("model/second", "its breaker is open for 40s"),)
-    used_up = next_link(OWN, "model/primary", "network", ("model/local",), {"model/second": "x"})
+    used_up = next_link(OWN, "model/primary", "network", ("model/primary", "model/local"), {"model/second": "x"})
     assert isinstance(used_up, UsedUp)
     assert len(used_up.passed) == 2
+
+
+def test_behind_the_last_stand_in_stands_the_first_link_where_it_was_not_asked() -> None:
+    # R3.4: it failed for an earlier call, and this one has nobody left.
+    tried = ("model/second", "model/local")
+    found = next_link(OWN, "model/primary", "network", tried, {})
+    assert isinstance(found, Link)
+    assert found.name == "model/primary"
+    assert isinstance(next_link(OWN, "model/primary", "network", (*tried, "model/primary"), {}), UsedUp)
+    unable = {"model/primary": "its breaker is open"}
+    assert isinstance(next_link(OWN, "model/primary", "network", tried, unable), UsedUp)
+    assert isinstance(next_link(OWN, "model/primary", "context_overflow", tried, {}), UsedUp)
 
 
 def test_chains_of_their_own_for_overflow_and_refusal() -> None:

@@ -343,3 +343,16 @@ def test_a_lasting_fault_holds_at_its_point_whatever_the_patience(service: Simul
     first, second = tries[:30], tries[30:]
     assert 3 <= sum(statuses[0] == 500 for statuses in first) <= 18
     assert first != second
+
+
+def test_a_fault_that_only_a_smaller_prompt_gets_past(service: SimulatedService) -> None:
+    # R8.2: what a smaller view of the history repairs, and what only a short prompt meets.
+    rate = [
+        {"p": 1, "do": "overflow", "lasting": True, "over": 200},
+        {"p": 1, "do": "overloaded", "attempts": 1, "under": 100},
+    ]
+    service.control_now(scripts={"models": {"m": {"turns": [{"say": "x"}], "faults": {"rate": rate}}}})
+    long, middle, short = user("word " * 400), user("word " * 110), user("Hi.")
+    assert [ask(service, "m", [long]).status for _ in range(2)] == [400, 400]
+    assert ask(service, "m", [middle]).status == 200
+    assert [ask(service, "m", [short]).status for _ in range(2)] == [529, 200]

@@ -11,7 +11,7 @@ from harnessd.policy import TaskPolicies
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The task behind a call. `call` numbers it in its task (an effect's id); `attempt` counts tries, 1 = the first."""
+    """The task behind a call. `call` numbers it in its task (an effect's id); `attempt` counts tries there, from 1."""
 
     task: str = ""
     agent: str = ""
