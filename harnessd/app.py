@@ -105,19 +105,13 @@ def check(config: Path | None) -> tuple[list[str], list[str]]:
 
 def restore(file: Path, config: Path | None) -> int:
     """`harnessd restore FILE`: a backup becomes the store."""
-    loaded = _load(config)
-    if loaded is None:
+    try:
+        loaded = load(config, os.environ)
+    except ConfigProblems as wrong:
+        _tell(wrong.problems)
         return ConfigError.exit_code
     restore_store(file, _store_url(loaded.settings, Redactor()))
     return 0
-
-
-def _load(config: Path | None) -> Loaded | None:
-    try:
-        return load(config, os.environ)
-    except ConfigProblems as wrong:
-        _tell(wrong.problems)
-        return None
 
 
 def _tell(lines: Any) -> bool:

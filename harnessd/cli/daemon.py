@@ -27,6 +27,7 @@ def run_daemon(config: Path | None, strict: bool) -> int:
 
     SIGTERM drains: each task stops at its step border and is handed back. SIGHUP reads the policies again.
     """
+    import_module("harnessd.runtime.host.early_stop").early.listen()
     app = import_module("harnessd.app")
     return int(app.run(config, strict))
 

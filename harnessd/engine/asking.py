@@ -9,16 +9,27 @@ from typing import Any, assert_never
 from harnessd.defence import face
 from harnessd.defence.endings import budget_sentence, next_steps
 from harnessd.defence.incident import DAY_LIMIT_REACHED, NOT_MADE, Episode, Incident, Tallies, incident_of
-from harnessd.defence.line3_repair.compaction.standing import standing
-from harnessd.domain.decision import Compact, Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
+from harnessd.domain.decision import (
+    Compact,
+    Decision,
+    Fallback,
+    NeedsHuman,
+    Nudge,
+    Observe,
+    Park,
+    Probe,
+    Repair,
+    Retry,
+    Stop,
+)
 from harnessd.domain.effect import Effect, EffectClass, EffectState
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import FinishReason, ModelRequest, Usage
 from harnessd.domain.record import AskPerson, TakeMessage
-from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload, view
+from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload
 from harnessd.domain.task import StopReason
 from harnessd.engine import ending, forms, links, reserving, roles, streaks
-from harnessd.engine.context import compacting, measuring, summarising
+from harnessd.engine.context import compacting, measuring, summarising, viewing
 from harnessd.engine.protocol import CallModel, ModelFacts, ModelFailed, ModelReplied, RunState, Wait
 from harnessd.engine.situation import Ending, PendingCall, Situation, asked_calls
 from harnessd.engine.tool_calls import callfacts, results
@@ -88,7 +99,7 @@ def call_model(s: Situation, model: ModelFacts) -> None:
     request = ModelRequest(
         model=model.alias,
         system=s.brief.system,
-        messages=view(standing(roles.shown(s))),
+        messages=viewing.view(s, model),
         tools=tuple(tool.spec for tool in tools),
         max_tokens=most,
         tool_choice="none" if s.counters.last_turn or tools is not s.brief.tools else "auto",
@@ -169,7 +180,7 @@ def failed(s: Situation, event: ModelFailed) -> bool:
     """Decide about a failed attempt. True when the next one follows at once, on another link."""
     failure, alias = event.failure, alias_of(s, event.call)
     if summarising.of(s, event.call):
-        return compacting.summary_failed(s, event, cost_of(s, failure.usage, alias))
+        return compacting.summary_failed(s, event, links.cost_of(s, failure.usage, alias))
     s.settle(event.call, EffectState.FAILED, message=failure.message[:500], status=failure.status)
     spend(s, failure.usage, alias)
     it = incident_of_call(s, event, alias)
@@ -177,10 +188,13 @@ def failed(s: Situation, event: ModelFailed) -> bool:
     s.decide(decision)
     results.took(s, decision)
     if isinstance(decision.remedy, Retry) and it.error_class is ErrorClass.MALFORMED_OUTPUT:
-        s.append(NodeKind.NOTICE, user_payload(ask_again(failure, s.brief.wanted)))
+        s.append(NodeKind.NOTICE, user_payload(forms.ask_again(failure, s.brief.wanted)))
     if isinstance(decision.remedy, Compact):
         most = int((s.effects[event.call].arguments or {}).get("max_tokens", 0))
         compacting.overflowed(s, links.models(s)[alias], failure, most)
+        return True
+    if isinstance(decision.remedy, Repair):
+        viewing.use(s, alias, decision.remedy.rules)
         return True
     return carry_out(s, it, decision)
 
@@ -216,8 +230,8 @@ def carry_out(s: Situation, it: Incident, decision: Decision) -> bool:
             ask_person(s, question)
         case Stop(reason):
             _stop(s, it, reason)
-        case Observe() | Nudge() | Compact():
-            # line 2 has no `observe` for model calls: this would be our bug.
+        case Observe() | Nudge() | Compact() | Repair() | Probe():
+            # line 2 has no `observe` or `probe` for model calls: this would be our bug.
             ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, it.failure, it.error_class))
         case _ as never:
             assert_never(never)
@@ -252,6 +266,7 @@ def incident_of_call(s: Situation, event: ModelFailed, alias: str) -> Incident:
             taken=counters.taken,
             compactions=int(counters.context.get("tries", 0)),
             no_compaction=lambda: compacting.no_compaction(s, links.models(s)[alias]),
+            stricter=lambda: viewing.stricter(s, links.models(s)[alias], failure.message),
         ),
         s.rules,
     )
@@ -291,19 +306,6 @@ def _stop(s: Situation, it: Incident, reason: StopReason) -> None:
     ending.end(s, Ending(StopReason.COMPLETED, safe[:500], error_class=ErrorClass.MALFORMED_OUTPUT.value))
 
 
-def ask_again(failure: Failure, form: str = "") -> str:
-    """What a model is told whose answer could not be read: the exact error and the wanted form (R3.14)."""
-    said = " ".join(failure.message.split()) or "no reason was given"
-    if failure.call_cut:
-        said += " (it was cut off at its token limit in the middle of a tool call, and nothing of it was run)"
-    wanted = (
-        "Answer again, in words or with tool calls whose arguments are one JSON object that fits the tool's schema."
-    )
-    smaller = " Write less at once: split what is large into several calls." if failure.call_cut else ""
-    schema = f" The final answer's form is this JSON Schema: {form}" if form else ""
-    return f"Your last answer could not be read: {said}. {wanted}{smaller}{schema}"
-
-
 def alias_of(s: Situation, call: str) -> str:
     """Which model a call was made to."""
     return s.effects[call].name.removeprefix("model/")
@@ -330,15 +332,7 @@ def spend(s: Situation, usage: Usage | None, alias: str) -> None:
     s.count(reserved_usd=0.0)
     if usage is None:
         return
-    s.count(tokens=s.counters.tokens + usage.total, cost_usd=s.counters.cost_usd + cost_of(s, usage, alias))
-
-
-def cost_of(s: Situation, usage: Usage | None, alias: str) -> float:
-    """What a call that gave no answer cost, by the tokens that were told."""
-    if usage is None:
-        return 0.0
-    model = links.models(s).get(alias, s.brief.model)
-    return reserving.cost_usd(model, usage.total - usage.output_tokens, usage.output_tokens)
+    s.count(tokens=s.counters.tokens + usage.total, cost_usd=s.counters.cost_usd + links.cost_of(s, usage, alias))
 
 
 def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:

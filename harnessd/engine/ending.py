@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from harnessd.defence.endings import next_steps
 from harnessd.domain.effect import EffectState
+from harnessd.domain.jobs import WAITED_FOR, OwedJob
 from harnessd.domain.record import AskPerson, ChangeTask
 from harnessd.domain.session import NodeKind, result_payload
 from harnessd.domain.task import StopReason, Verb
@@ -13,6 +14,13 @@ from harnessd.engine import links
 from harnessd.engine.protocol import CancelCalls, Finish, HandBack, RunState
 from harnessd.engine.situation import Ending, Situation
 
+_STEPPED_DOWN = {
+    "pause": "paused",
+    "drain": "drained",
+    "storage_full": "storage_full: the disk has no room for the next step; it goes on by itself when there is some",
+}
+_LONGEST_JOB_S = 30 * 86400.0  # what policy lets a job live at most, where it sets no limit
+_JOB_GRACE_S = 30.0
 _VERBS = {StopReason.COMPLETED: Verb.COMPLETE, StopReason.ABORTED: Verb.CANCEL}
 
 
@@ -64,10 +72,27 @@ def aborted(by: str) -> Ending:
 def step_down(s: Situation) -> None:
     """Hand the task back at its step border; open calls stay open and are planned again by whoever goes on."""
     paused = s.step_down is not None and s.step_down.why == "pause"
+    why = _STEPPED_DOWN["drain" if s.step_down is None else s.step_down.why]
     # Whoever goes on may do so much later, and the deadline of a call counts no time without a worker.
     s.count(episode_at=None)
-    s.records.append(ChangeTask(verb=Verb.PAUSE if paused else Verb.HAND_BACK, why="paused" if paused else "drained"))
+    s.records.append(ChangeTask(verb=Verb.PAUSE if paused else Verb.HAND_BACK, why=why))
     _hand_back(s, "paused" if paused else "drained")
+
+
+def wait_for_jobs(s: Situation, jobs: tuple[OwedJob, ...]) -> None:
+    """The model has nothing more to say before its jobs end: the worker is free, and their end wakes the task.
+
+    Each job ends at its life limit at the latest; the time here is for the case that its word got lost.
+    """
+    if s.step_down is not None:
+        step_down(s)
+        return
+    named = ", ".join(f"{job.id} ({' '.join(job.command.split())[:60]})" for job in jobs[:3])
+    named += f" and {len(jobs) - 3} more" * (len(jobs) > 3)
+    left_s = [job.left_s for job in jobs if job.left_s is not None]
+    until = s.at + (max(left_s) if len(left_s) == len(jobs) else _LONGEST_JOB_S) + _JOB_GRACE_S
+    s.doing = ""
+    park(s, until, f"waits for its background job{'s' * (len(jobs) > 1)} {named}", WAITED_FOR)
 
 
 def park(s: Situation, until: float, why: str, dependency: str | None = None) -> None:

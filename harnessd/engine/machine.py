@@ -8,6 +8,7 @@ from typing import assert_never
 from harnessd.domain.decision import Decision, NeedsHuman
 from harnessd.domain.effect import EffectState
 from harnessd.domain.failure import ErrorClass, IllegalEvent
+from harnessd.domain.jobs import OwedJob
 from harnessd.domain.record import FreezeSystem
 from harnessd.domain.session import Node, NodeKind, user_payload
 from harnessd.domain.task import Counters, StopReason
@@ -113,10 +114,7 @@ class Run:
                 # An answer alone is no way past the interruption: it may ask for the same deadly call again.
                 del s.in_flight[event.call]
                 last_word = asking.replied(s, event)
-                if last_word and event.jobs and not s.counters.last_turn:
-                    ending.wait_for_jobs(s, event.jobs)
-                else:
-                    self._go_on(last_word=last_word)
+                self._go_on(last_word=last_word, jobs=event.jobs)
             case ModelFailed():
                 self._model_failed(event)
             case ToolReturned():
@@ -222,11 +220,13 @@ class Run:
             return
         self._go_on()
 
-    def _go_on(self, *, last_word: bool = False) -> None:
+    def _go_on(self, *, last_word: bool = False, jobs: tuple[OwedJob, ...] = ()) -> None:
         """Nothing is in flight: end, hand back, start the next calls, or begin the next turn."""
         s = self._s
         if s.ending is not None:
             ending.end(s, s.ending)
+        elif last_word and jobs and not s.counters.last_turn:
+            ending.wait_for_jobs(s, jobs)
         elif last_word:
             self._complete()
         elif s.step_down is not None and s.asking is None:

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from harnessd.config.reload import Outcome
-from harnessd.domain.failure import HarnessError, OutcomeUnknown, StoreLost
+from harnessd.domain.events import EventType
+from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, StoreLocked, StoreLost
 from harnessd.domain.ports import Clock, Refused, Store
 from harnessd.domain.task import TaskDraft
 from harnessd.engine.protocol import StepDown
@@ -29,6 +30,7 @@ from harnessd.runtime.worker import Pool
 _log = telemetry.log("daemon")
 # Lost hints (a wake-up that fell between two commits) and expired leases are found by this sweep, and by it alone.
 _SWEEP_S = 60.0
+_telling: set[asyncio.Future[None]] = set()  # a task that nobody holds may be collected in the middle
 _CONTROL_S = 5.0  # for open streams to say good-bye
 
 
@@ -60,13 +62,13 @@ class Facade:
     def wake(self) -> None:
         self.pool.wake()
 
-    def tell(self, task: str, what: Told) -> None:
+    def tell(self, task: str, what: Told, by: str = "") -> None:
         runner = self.pool.running.get(task)
         if runner is None:
             return
         match what:
             case "cancel":
-                runner.cancel("")
+                runner.cancel(by)
             case "pause" | "pause_now":
                 runner.step_down(StepDown(self.clock.now(), "pause", now=what == "pause_now"))
             case "unpause":
@@ -168,6 +170,8 @@ class Parts:
     also: Sequence[Callable[[], Awaitable[None]]] = ()  # other helpers, each until cancelled
     drain_s: float = 60.0
     close: Callable[[], Awaitable[None]] | None = None
+    ended: Callable[[], Awaitable[None]] | None = None  # called last, at a planned end only
+    asked: Callable[[], bool] = lambda: False  # SIGTERM came before there was a loop to hear it
 
 
 async def serve(parts: Parts) -> int:
@@ -190,18 +194,20 @@ async def serve(parts: Parts) -> int:
         *(asyncio.create_task(_as_coroutine(helper()), name=helper.__qualname__) for helper in parts.also),
     ]
     for helper in helpers:
-        helper.add_done_callback(partial(_tell_fault, parts.pool))
+        helper.add_done_callback(partial(_tell_fault, parts))
     stopping = asyncio.create_task(stop.wait(), name="stop")
-    ready = asyncio.create_task(_say_ready(started, parts), name="ready")
+    helpers.append(asyncio.create_task(_say_ready(started, parts), name="ready"))
+    planned = False
     try:
         watched: set[asyncio.Future[Any]] = {stopping, control, pool, parts.pool.lost}
         await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         fault = _fault_of(control, pool, parts.pool.lost)
         if fault is None:
             await _drain(parts, now)
+            planned = True
         return _end(fault)
     finally:
-        for task in (*helpers, stopping, ready, pool):
+        for task in (*helpers, stopping, pool):
             task.cancel()
         # With a lost store nothing can be recorded any more: what runs is ended before anything it needs is closed.
         await parts.pool.abandon()
@@ -210,18 +216,29 @@ async def serve(parts: Parts) -> int:
         control.cancel()
         if parts.close is not None:
             await parts.close()
-        await asyncio.gather(*helpers, stopping, ready, pool, control, return_exceptions=True)
+        if planned and parts.ended is not None:
+            await parts.ended()
+        await asyncio.gather(*helpers, stopping, pool, control, return_exceptions=True)
 
 
-def _tell_fault(pool: Pool, done: asyncio.Task[None]) -> None:
+def _tell_fault(parts: Parts, done: asyncio.Task[None]) -> None:
     """A helper that fails is our bug; the daemon goes on without it, and says so. A lost store ends it."""
     if done.cancelled() or (fault := done.exception()) is None:
         return
     if isinstance(fault, (StoreLost, OutcomeUnknown)):
-        pool.give_up(fault)
+        parts.pool.give_up(fault)
     else:
         told = "".join(traceback.format_exception(fault))
         _log.error("internal_error", helper=done.get_name(), traceback=told)
+        words = {"fault": f"{done.get_name()}: {type(fault).__name__}: {fault}", "helper": done.get_name()}
+        telling = asyncio.ensure_future(_event(parts, EventType.INTERNAL_ERROR, words))
+        _telling.add(telling)
+        telling.add_done_callback(_telling.discard)
+
+
+async def _event(parts: Parts, word: EventType, data: Mapping[str, Any]) -> None:
+    with contextlib.suppress(HarnessError):  # a store that takes nothing any more is told by whoever needs it
+        await parts.store.log(word, data, parts.clock.now())
 
 
 async def _as_coroutine(work: Awaitable[None]) -> None:
@@ -237,6 +254,8 @@ def _on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, now: async
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked)
+    if parts.asked():
+        asked()
 
 
 async def _say_ready(started: asyncio.Event, parts: Parts) -> None:
@@ -246,7 +265,9 @@ async def _say_ready(started: asyncio.Event, parts: Parts) -> None:
 
 
 async def _drain(parts: Parts, now: asyncio.Event) -> None:
-    _log.info("draining", running=parts.pool.busy, timeout_s=parts.drain_s)
+    begun, running = parts.clock.monotonic(), parts.pool.busy
+    _log.info("draining", running=running, timeout_s=parts.drain_s)
+    await _event(parts, EventType.DRAINING, {"running": running, "timeout_s": parts.drain_s})
     drain = asyncio.create_task(parts.pool.drain(parts.drain_s))
     hurry = asyncio.create_task(now.wait())
     both: set[asyncio.Future[Any]] = {drain, hurry}
@@ -257,7 +278,12 @@ async def _drain(parts: Parts, now: asyncio.Event) -> None:
             await drain
         await parts.pool.drain(0.0)
     hurry.cancel()
-    _log.info("drained", cut=drain.result() if not drain.cancelled() else "at once, as asked")
+    cut = [] if drain.cancelled() else drain.result()
+    _log.info("drained", cut=cut if not drain.cancelled() else "at once, as asked")
+    took_s = round(parts.clock.monotonic() - begun, 1)
+    many = f"{running} task{'s' * (running != 1)}"
+    sentence = f"{many} handed back in {took_s} s, {len(cut)} of them cut." if running else "Nothing was running."
+    await _event(parts, EventType.DRAINED, {"running": running, "cut": cut, "took_s": took_s, "sentence": sentence})
 
 
 def _fault_of(*watched: asyncio.Future[Any]) -> BaseException | None:
@@ -283,7 +309,8 @@ def _end(fault: BaseException | None) -> int:
 async def _sweep(parts: Parts) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
-        await parts.store.sweep(parts.clock.now())
+        with contextlib.suppress(StorageFull, StoreLocked):
+            await parts.store.sweep(parts.clock.now())
         parts.pool.wake()
 
 

@@ -39,6 +39,7 @@ class Prices:
         )
         return round(total / 1_000_000, 6)
 
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """A model alias with everything that is needed to call it."""
@@ -97,6 +98,12 @@ class Gateway:
         failure = answer if isinstance(answer, Failure) else None
         await traffic.left(passed, failure, usage.total, service.prices.cost_usd(usage))
         return answer
+
+    def silence_s(self, alias: str) -> float:
+        """How long a call that was sent may show nothing; its own clocks end it then (net/clocks.py)."""
+        service, traffic = self._services[alias], self._traffic
+        clocks = service.clocks if traffic is None else traffic.clocks(f"model/{alias}")
+        return min(clocks.call_s, max(clocks.connect_s + clocks.first_event_s, clocks.idle_s))
 
     def health(self, alias: str) -> Health:
         """What is known of a model now (R3.16)."""

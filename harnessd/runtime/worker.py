@@ -8,9 +8,9 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from harnessd.domain.failure import ErrorClass, HarnessError, LeaseLost, OutcomeUnknown, StoreLost
+from harnessd.domain.failure import ErrorClass, HarnessError, LeaseLost, OutcomeUnknown, StorageFull, StoreLost
 from harnessd.domain.ports import Refused, Store
 from harnessd.domain.record import ChangeTask, RecordEvent
 from harnessd.domain.task import StopReason, Task, Verb
@@ -66,6 +66,10 @@ class Pool:
         self._heart: asyncio.Task[None] | None = None
         self._claiming = asyncio.Lock()
         self._abandoned = False
+        self._held: set[str] = set()
+        self._claimed_at: dict[str, float] = {}
+        self._missing: set[tuple[str, str]] = set()
+        self._notes: set[asyncio.Task[None]] = set()
         self.draining = False
         self.lost: asyncio.Future[HarnessError] = asyncio.get_running_loop().create_future()
 
@@ -87,6 +91,49 @@ class Pool:
         """The tasks whose tools ran within this time and name one of these in their arguments."""
         return [task for task, runner in self._runners.items() if runner.named_lately(names, within_s)]
 
+    @property
+    def preparing(self) -> dict[str, float]:
+        """The claimed tasks whose run is not there yet, with the seconds since their claim."""
+        now = self._around.clock.monotonic()
+        return {task: now - at for task, at in self._claimed_at.items() if task not in self._runners}
+
+    def hold(self, why: str) -> None:
+        """No new step until `release`: nothing is claimed, and what runs is handed back at its step border."""
+        self._held.add(why)
+        now = self._around.clock.now()
+        for runner in list(self._runners.values()):
+            runner.step_down(StepDown(now, "storage_full"))
+
+    def release(self, why: str) -> None:
+        """What was held for this goes on."""
+        self._held.discard(why)
+        self.wake()
+
+    def note(self, task: str, type_: str, data: Mapping[str, Any]) -> None:
+        """Leave an event of a task at work; nobody waits for it."""
+        row = self._tasks.get(task)
+        if row is not None:
+            noting = asyncio.create_task(self._note(row, RecordEvent(type_, dict(data))))
+            self._notes.add(noting)
+            noting.add_done_callback(self._notes.discard)
+
+    async def _note(self, task: Task, record: RecordEvent) -> None:
+        with contextlib.suppress(HarnessError):  # the lease went elsewhere, or the store is gone: told elsewhere
+            await self._record(task, record)
+
+    def restart(self, task: str) -> None:
+        """Give up a worker that does not move: its lease runs out, and the task is taken up again, charged as one.
+
+        The coroutine may never end. It holds no place any more, and its lease lets it write nothing.
+        """
+        serving = self._serving.pop(task, None)
+        self._runners.pop(task, None)
+        self._tasks.pop(task, None)
+        self._claimed_at.pop(task, None)
+        if serving is not None:
+            serving.cancel()
+        self._wake.set()
+
     def wake(self) -> None:
         """Something may be claimable."""
         self._wake.set()
@@ -95,7 +142,7 @@ class Pool:
         """Claim and serve until drained; the only exits are `drain` and a lost store."""
         while not self.draining:
             self._wake.clear()
-            await self._claim()
+            await self._claim_if_there_is_room()
             due = await self._store.next_due(self._around.clock.now())
             wait_s = None if due is None else max(0.0, due - self._around.clock.now())
             # Not asyncio.wait_for: until Python 3.12 it swallows a cancellation that comes together with the result.
@@ -143,9 +190,17 @@ class Pool:
             for message in (await self._store.history(task)).messages:
                 runner.hear(message)
 
+    async def _claim_if_there_is_room(self) -> None:
+        try:
+            await self._claim()
+        except StorageFull as full:
+            _log.warning("storage_full", sentence=full.sentence)
+            await self._around.room.after_full()
+            self._wake.set()
+
     async def _claim(self) -> None:
         async with self._claiming:
-            if not self.draining:
+            if not self.draining and not self._held:
                 await self._claim_free()
 
     async def _claim_free(self) -> None:
@@ -161,6 +216,8 @@ class Pool:
         for task in tasks:
             self._around.crashpoint("J3")
             self._tasks[task.id] = task
+            self._claimed_at[task.id] = self._around.clock.monotonic()
+            self._around.watching()
             serving = asyncio.create_task(self._serve(task), name=f"serve {task.id}")
             self._serving[task.id] = serving
             serving.add_done_callback(partial(self._served, task.id))
@@ -169,9 +226,11 @@ class Pool:
         return len(tasks)
 
     def _served(self, task: str, done: asyncio.Task[None]) -> None:
-        self._serving.pop(task, None)
-        self._runners.pop(task, None)
-        self._tasks.pop(task, None)
+        if self._serving.get(task) is done:
+            del self._serving[task]
+            self._runners.pop(task, None)
+            self._tasks.pop(task, None)
+            self._claimed_at.pop(task, None)
         self._wake.set()
         if not done.cancelled() and (fault := done.exception()) is not None:
             self.give_up(fault if isinstance(fault, HarnessError) else HarnessError(f"{type(fault).__name__}: {fault}"))
@@ -188,7 +247,7 @@ class Pool:
             _log.warning("lease_lost", task=task.id, sentence=lost.sentence)
         except asyncio.CancelledError:
             # Cut at the end of a drain: handed back as it stands, no attempt charged.
-            if not self._abandoned:
+            if not self._abandoned and self._ours(task):
                 with contextlib.suppress(HarnessError):
                     await self._record(task, ChangeTask(verb=Verb.HAND_BACK, why="cut at the end of a drain"))
             raise
@@ -196,6 +255,10 @@ class Pool:
             raise
         except Exception as fault:  # noqa: BLE001 - a program fault ends its task, never its neighbours (R1.2)
             await self._internal_error(task, fault)
+
+    def _ours(self, task: Task) -> bool:
+        """This coroutine is still the task's worker: it was not given up meanwhile."""
+        return self._serving.get(task.id) is asyncio.current_task()
 
     async def _work(self, task: Task) -> None:
         brief = await self._fit(task)
@@ -213,8 +276,11 @@ class Pool:
             policies=lambda: self._policies_of(self._as_it_stands(task)),
         )
         runner.know(restored.heard)
+        if not self._ours(task):
+            return
         self._runners[task.id] = runner
         await self._asked_meanwhile(task, runner)
+        self._tell_missing(task)
         last = await runner.work(restored.first)
         why = getattr(last, "why", None)
         kind = ("handed_over", why) if why == "parked" else None
@@ -244,8 +310,9 @@ class Pool:
     async def _asked_meanwhile(self, task: Task, runner: Runner) -> None:
         """A wish that reached the row, or the pool, before this runner could hear it."""
         row = await self._store.find(task.id)
-        if self.draining:
-            runner.run.receive(StepDown(self._around.clock.now(), "drain"), runner.policies())
+        if self.draining or self._held:
+            why: Literal["drain", "storage_full"] = "drain" if self.draining else "storage_full"
+            runner.run.receive(StepDown(self._around.clock.now(), why), runner.policies())
         if not isinstance(row, Task):
             return
         if row.cancel_asked:
@@ -258,6 +325,18 @@ class Pool:
         row = await self._store.find(task)
         if isinstance(row, Task) and task in self._tasks:
             self._tasks[task] = row
+
+    def policies_changed(self) -> None:
+        """Another set is in force: what it lacks of what tasks name is told."""
+        for task in list(self._tasks.values()):
+            self._tell_missing(task)
+
+    def _tell_missing(self, task: Task) -> None:
+        row = self._tasks.get(task.id, task)
+        for sentence in self._policies_of(row).missing:
+            if (task.id, sentence) not in self._missing:
+                self._missing.add((task.id, sentence))
+                self.note(task.id, "policy_missing", {"sentence": f"{sentence}; the next one in line holds instead."})
 
     async def _internal_error(self, task: Task, fault: BaseException) -> None:
         told = "".join(traceback.format_exception(fault))
@@ -276,7 +355,7 @@ class Pool:
         await self._around.toolbox.jobs.end_task(task.id)
 
     async def _record(self, task: Task, *records: Any) -> None:
-        await self._store.record(lease_of(task), records, self._around.clock.now())
+        await self._around.journal.record(lease_of(task), records, self._around.clock.now())
 
     async def _beat(self) -> None:
         """Prolong all leases at once, as long as there are any."""
@@ -287,6 +366,9 @@ class Pool:
                 continue
             try:
                 kept = await self._store.heartbeat(leases, self._around.clock.now(), self._settings.ttl_s)
+            except StorageFull:
+                # Nobody else can take them either; the sweep keeps its hands off while nothing can be written.
+                continue
             except HarnessError as lost:
                 self.give_up(lost)
                 return

@@ -16,7 +16,8 @@ from harnessd.tools.arguments import cleaned, validate
 from harnessd.tools.command import CommandTool, Declared
 from harnessd.tools.files import EditFile, ReadFile, WriteFile
 from harnessd.tools.http import HttpRequest
-from harnessd.tools.jobs import JobOutput, Jobs, JobStop, partial_output
+from harnessd.tools.job_tools import JobOutput, JobStop
+from harnessd.tools.jobs import Jobs, partial_output
 from harnessd.tools.plan import TaskList
 from harnessd.tools.search import ListFiles, SearchFiles
 from harnessd.tools.shell import Bash

@@ -238,14 +238,34 @@ class Running:
         return clean
 
 
-def spawn(argv: Sequence[str], cwd: str, environment: Mapping[str, str], output: Path) -> Running:
+def end_leftovers(mark: str, supervisors: Sequence[Identity]) -> bool:
+    """End what a daemon that is known to be dead left running; False where something could not be ended.
+
+    Its supervisors end their trees by themselves when it is gone, and know best what belongs to them: they are given
+    the time. Who is left then has lost its supervisor, or never had the mark taken from its environment.
+    """
+    wanted = f"{MARKER}={mark}."
+
+    def below() -> list[int]:
+        trees = [pid for one in supervisors if one.alive for pid in (*supervisor.descendants(one.pid), one.pid)]
+        return [*marked(wanted, begins=True), *trees] if mark else trees
+
+    deadline = time.monotonic() + SUPERVISOR_S
+    while any(not is_zombie(pid) and not is_stopped(pid) for pid in below()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return kill_until(below, time.monotonic() + KILL_S)
+
+
+def spawn(argv: Sequence[str], cwd: str, environment: Mapping[str, str], output: Path, mark: str = "") -> Running:
     """Start a command under a supervisor; its output goes to `output`, which is emptied first.
+
+    `mark` is what all processes of this installation are known by, in their environment.
 
     Runs on the loop's thread and gives back at once (no await, so no cancellation can lose the child). Whether the
     command could be executed is told by `Running.started`. Raises OSError (no such cwd, no descriptors, argument list
     too long) and ValueError (NUL in an argument).
     """
-    token = secrets.token_hex(8)
+    token = f"{mark}.{secrets.token_hex(8)}"
     complete = {**environment, **NON_INTERACTIVE, MARKER: token}
     output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     ours, theirs = socket.socketpair()

@@ -15,7 +15,7 @@ from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import ToolSpec
 from harnessd.domain.ports import ToolContext, ToolOutcome
-from harnessd.tools.answers import NOTES_ROOM, Excerpt, excerpt, failed
+from harnessd.tools.answers import NOTES_ROOM, Excerpt, failed
 from harnessd.tools.jobs import LINGER_S, Jobs
 from harnessd.tools.process import KILL_S, OUTPUT_FILE_MAX, TIMED_OUT, Ended, Running, spawn
 from harnessd.tools.tree import oom_kills
@@ -83,7 +83,7 @@ async def carry_out(
     """
     kills = oom_kills()
     try:
-        running = spawn(argv, context.workspace, context.environment, jobs.output_file(context))
+        running = spawn(argv, context.workspace, context.environment, jobs.output_file(context), jobs.mark)
     except (OSError, ValueError) as error:
         return await asyncio.to_thread(_not_started, tool, error, context.workspace)
     call = Call(tool, shown, context, running, timeout_s, kills)
@@ -111,11 +111,11 @@ async def _see_through(call: Call, jobs: Jobs) -> ToolOutcome | Failure:
             ended = await asyncio.shield(running.ended)
     except TimeoutError:
         if call.context.limits.on_timeout == "kill":
-            return await _timed_out(call)
+            return await _timed_out(call, jobs)
         return await _handed_over(call, jobs)
     if ended.lost or ended.flooded:
         await running.kill()
-        return await _broke(call, ended)
+        return await _broke(call, ended, jobs)
     await asyncio.wait({running.gone}, timeout=LINGER_S)
     if not running.pids:  # all are dead, and only the supervisor has not yet come to say so
         await asyncio.wait({running.gone}, timeout=KILL_S)
@@ -123,11 +123,11 @@ async def _see_through(call: Call, jobs: Jobs) -> ToolOutcome | Failure:
 
 
 async def _ended(call: Call, ended: Ended, jobs: Jobs) -> ToolOutcome:
-    shown = await _output(call)
+    shown = await _output(call, jobs)
     notes = []
     job = None
     if not call.running.gone.done():
-        job = jobs.hand_over(call.context, call.running, call.shown, "left").id
+        job = (await jobs.hand_over(call.context, call.running, call.shown, "left")).id
         left = _processes(len(call.running.pids))
         notes.append(f"left running: {left}, now background job {job}; job_stop ends it, and so does the task's end")
     if shown.left_out:
@@ -148,9 +148,9 @@ async def _ended(call: Call, ended: Ended, jobs: Jobs) -> ToolOutcome:
     )
 
 
-async def _timed_out(call: Call) -> Failure:
+async def _timed_out(call: Call, jobs: Jobs) -> Failure:
     clean = await call.running.kill()
-    shown = await _output(call)
+    shown = await _output(call, jobs)
     remains = "" if clean else f"; {_processes(len(call.running.pids))} of it could not be ended"
     most = call.context.limits.timeout_max_s
     advice = f"Ask for more time with timeout_s (at most {most:g}), or do it in smaller steps."
@@ -166,8 +166,8 @@ async def _timed_out(call: Call) -> Failure:
 
 
 async def _handed_over(call: Call, jobs: Jobs) -> ToolOutcome:
-    shown = await _output(call)
-    job = jobs.hand_over(call.context, call.running, call.shown, "slow")
+    shown = await _output(call, jobs)
+    job = await jobs.hand_over(call.context, call.running, call.shown, "slow")
     life = call.context.limits.life_s
     until = f"It is ended after {life:g} s more. " if life is not None else ""
     note = (
@@ -179,8 +179,8 @@ async def _handed_over(call: Call, jobs: Jobs) -> ToolOutcome:
     return ToolOutcome(text, artefact=str(call.running.output), job=job.id)
 
 
-async def _broke(call: Call, ended: Ended) -> Failure:
-    shown = await _output(call)
+async def _broke(call: Call, ended: Ended, jobs: Jobs) -> Failure:
+    shown = await _output(call, jobs)
     if ended.flooded:
         message = f"the command wrote more than {OUTPUT_FILE_MAX // 2**20} MiB of output and was ended"
         advice = "Write less: filter it, or send it to a file in the workspace."
@@ -198,9 +198,10 @@ async def _broke(call: Call, ended: Ended) -> Failure:
     )
 
 
-async def _output(call: Call) -> Excerpt:
+async def _output(call: Call, jobs: Jobs) -> Excerpt:
+    room = call.context.limits.output_max - NOTES_ROOM
     with contextlib.suppress(OSError):
-        return await asyncio.to_thread(excerpt, call.running.output, call.context.limits.output_max - NOTES_ROOM)
+        return await asyncio.to_thread(jobs.excerpt, call.running.output, room)
     return Excerpt("", 0, 0)
 
 

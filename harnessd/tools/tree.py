@@ -139,14 +139,18 @@ def _stat(pid: int) -> list[bytes] | None:
     return stat[stat.rindex(b")") + 2 :].split()
 
 
-def marked(setting: str) -> list[int]:
-    """Pids whose environment holds `NAME=value`, with all that is below them. /proc hides those of other users."""
+def marked(setting: str, *, begins: bool = False) -> list[int]:
+    """Pids whose environment holds `NAME=value`, with all that is below them. /proc hides those of other users.
+
+    `begins`: a value that begins so is enough.
+    """
     wanted = setting.encode()
     found: list[int] = []
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
         if entry.isdigit() and int(entry) != os.getpid():
             with contextlib.suppress(OSError):
-                if wanted in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                settings = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+                if wanted in settings or (begins and any(one.startswith(wanted) for one in settings)):
                     found += [int(entry), *supervisor.descendants(int(entry))]
     return found
 

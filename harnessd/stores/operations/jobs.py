@@ -41,9 +41,11 @@ class Jobs(Kernel):
         row = {"task": job.task, "id": job.id, "code": job.code, "why": plain(job.why), "now": now}
         said: Unit = ()
         if text:
+            # What a command left behind was promised nothing: its end is told beside, and nobody goes on for it.
+            kind, owed = ("notice", True) if job.kind == "slow" else ("aside", False)
             said = (
-                Statement("insert_notice", {"task": job.task, "text": plain(text), "now": now}),
-                *woken_by_word(job.task, now, f"job {job.id} ended"),
+                Statement("insert_notice", {"task": job.task, "text": plain(text), "now": now, "kind": kind}),
+                *(woken_by_word(job.task, now, f"job {job.id} ended") if owed else ()),
             )
         data = {"job": job.id, "code": job.code, "why": job.why, "command": job.command[:SHOWN]}
         answer = await self._write((

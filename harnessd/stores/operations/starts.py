@@ -1,4 +1,4 @@
-"""Starts: when the daemon came up, which of its ends were planned, and the tasks that are held after too many crashes."""
+"""Starts: when the daemon came up, which of its ends were planned, which tasks are held after too many crashes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SELECT {job_columns} FROM jobs WHERE task = :task AND id = :id
 
 -- name: insert_notice
 INSERT INTO messages (task, text, at, by, kind)
-SELECT id, :text, :now, 'harnessd', 'notice' FROM tasks WHERE id = :task AND state NOT IN ('stopped', 'completed')
+SELECT id, :text, :now, 'harnessd', :kind FROM tasks WHERE id = :task AND state NOT IN ('stopped', 'completed')
 
 -- name: event_woken_by_word
 INSERT INTO events (seq, at, task, type, data, revision)

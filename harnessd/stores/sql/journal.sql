@@ -13,7 +13,7 @@ VALUES (:task, :id, :kind, :node, :call_id, :name, :effect_class, :state, :key, 
 
 -- name: settle_effect
 UPDATE effects SET state = :state, result = :result, settled_at = :now
-WHERE task = :task AND id = :id AND state IN ('intent', 'started')
+WHERE task = :task AND id = :id AND state IN ('intent', 'started', 'unknown')
 
 -- name: effects
 SELECT id, kind, node, call_id, name, effect_class, state, key, arguments, result, attempt, at FROM effects

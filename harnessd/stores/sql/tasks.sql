@@ -117,7 +117,8 @@ UPDATE tasks SET state = :to, reason = :reason, error_class = :error_class, sent
 WHERE id = :task AND epoch = :epoch AND instr(:sources, ' ' || state || ' ') > 0
 AND (:owner IS NULL OR lease_owner = :owner)
 AND (:heeds <> 'pause' OR pause_asked >= 0)
-AND (:heeds <> 'word' OR NOT EXISTS (SELECT 1 FROM messages WHERE messages.task = tasks.id AND messages.node IS NULL))
+AND (:heeds <> 'word' OR NOT EXISTS (SELECT 1 FROM messages WHERE messages.task = tasks.id AND messages.node IS NULL
+    AND messages.kind <> 'aside'))
 
 -- name: free_workspace
 DELETE FROM workspaces WHERE holder = :task

@@ -19,7 +19,7 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX jobs_of ON jobs (task, id);
 CREATE INDEX jobs_open ON jobs (seq) WHERE ended_at IS NULL;
 
--- 'person', or 'notice': our own words, which are no act of a person.
+-- 'person'; or our own words, which are no act of a person: 'notice', and 'aside', for which nobody goes on.
 ALTER TABLE messages ADD COLUMN kind TEXT NOT NULL DEFAULT 'person';
 
 CREATE TABLE starts (

@@ -1,0 +1,99 @@
+"""Care: what looks after the machine and after everything that runs beside the workers, as one part of the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from harnessd.domain.jobs import KeptJob
+from harnessd.domain.ports import Clock, JobKeeper, Store
+from harnessd.policy.retention import RetentionPolicy
+from harnessd.runtime.background.book import Book
+from harnessd.runtime.background.ended import EndedTasks
+from harnessd.runtime.host.disk import DiskGuard, PatientJournal
+from harnessd.runtime.host.starts import Starts
+from harnessd.runtime.watchdog import Watchdog
+from harnessd.runtime.worker import Pool
+
+
+class Jobs(JobKeeper, Protocol):
+    """The keeper of jobs, with what only the daemon's own parts ask of it."""
+
+    def tasks(self) -> Sequence[str]:
+        """The tasks that have anything running."""
+
+    async def bury(self, left: Sequence[KeptJob]) -> None:
+        """At start: end what the last daemon left running, and tell of its jobs."""
+
+
+class Care:
+    """Made before the pool, which it knows from `attach` on; `begin` is called before anything is claimed."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        redact: Callable[[str], str],
+        folder: Path,
+        policy: Callable[[], RetentionPolicy],
+    ) -> None:
+        """`folder` is where the store lies, `policy` what is in force for it now."""
+        self._store, self._clock = store, clock
+        self.guard = DiskGuard(folder, store, clock, policy, self._hold, self._release)
+        self.journal = PatientJournal(store, self.guard)
+        self.starts = Starts(store, clock)
+        self.book = Book(store, clock, redact, self.guard, self._hear)
+        self._pool: Pool | None = None
+        self._jobs: Jobs | None = None
+        self._ended: EndedTasks | None = None
+
+    def attach(self, pool: Pool, jobs: Jobs, model_silence_s: Callable[[str], float]) -> Watchdog:
+        """Know whom to look after; gives the watchdog over the pool's workers."""
+        self._pool, self._jobs = pool, jobs
+        self._ended = EndedTasks(self._store, jobs, lambda: pool.running)
+        return Watchdog(
+            lambda: pool.running,
+            jobs,
+            self._clock,
+            preparing=lambda: pool.preparing,
+            model_silence_s=model_silence_s,
+            told=lambda task, data: pool.note(task, "rung", data),
+            restart=pool.restart,
+            excused=lambda: self.guard.seen.state == "stop",
+        )
+
+    async def begin(self) -> None:
+        """Settle what the last daemon left: leases, unclean starts, processes."""
+        interrupted = await self._store.release_all(self._clock.now())
+        await self.starts.begin(interrupted)
+        if self._jobs is not None:
+            await self._jobs.bury(await self._store.open_jobs())
+        await self.guard.look()
+
+    async def end(self) -> None:
+        """The planned end."""
+        await self.starts.end()
+
+    @property
+    def work(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """What runs until cancelled."""
+        ended = () if self._ended is None else (self._ended.run,)
+        return (self.guard.run, self.starts.watch, *ended)
+
+    def warnings(self) -> list[dict[str, Any]]:
+        """What `status` says of it."""
+        return [found for found in (self.guard.warning(), self.starts.warning()) if found is not None]
+
+    async def _hear(self, task: str) -> None:
+        if self._pool is not None:
+            await self._pool.hear(task)
+            self._pool.wake()
+
+    def _hold(self, why: str) -> None:
+        if self._pool is not None:
+            self._pool.hold(why)
+
+    def _release(self, why: str) -> None:
+        if self._pool is not None:
+            self._pool.release(why)
