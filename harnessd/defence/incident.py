@@ -27,6 +27,10 @@ def _nothing_to_take_out() -> str:
     return "there is nothing to take out"
 
 
+def _no_stricter_view() -> tuple[str, ...]:
+    return ()
+
+
 # Characters: of the words that `why` shows, and of a body that is kept with a decision.
 _MESSAGE_SHOWN_MAX, _BODY_KEPT_MAX = 500, 8_000
 
@@ -49,6 +53,8 @@ class Incident:
         reachable_in_s: until the first of the chain's other links may be asked again; None: nobody said.
         compactions: smaller views made since the window overflowed, of `compactions_max`.
         no_compaction: why no smaller view can be made; empty where one can.
+        stricter: the rules of a stricter view whose bytes differ from what was refused; empty where there is none.
+        probe: the tool that can tell whether the act was done; empty: none is declared, or it told nothing.
     """
 
     task: str
@@ -72,6 +78,8 @@ class Incident:
     compactions: int = 0
     compactions_max: int = 1
     no_compaction: Callable[[], str] = _nothing_to_take_out
+    stricter: Callable[[], tuple[str, ...]] = _no_stricter_view
+    probe: str = ""
 
     @property
     def breaker_open(self) -> bool:
@@ -218,6 +226,8 @@ class Episode:
     may_retry: bool = True
     compactions: int = 0
     no_compaction: Callable[[], str] = _nothing_to_take_out
+    stricter: Callable[[], tuple[str, ...]] = _no_stricter_view
+    probe: str = ""
 
 
 def incident_of(
@@ -259,6 +269,8 @@ def incident_of(
         compactions=episode.compactions,
         compactions_max=policies.compaction.shape.emergency_tries,
         no_compaction=episode.no_compaction,
+        stricter=episode.stricter,
+        probe=episode.probe,
     )
 
 

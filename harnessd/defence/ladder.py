@@ -15,7 +15,9 @@ from harnessd.domain.decision import (
     Observe,
     Park,
     Pass,
+    Probe,
     Remedy,
+    Repair,
     Retry,
     RuleRef,
     Stop,
@@ -31,13 +33,15 @@ _WORDS: Mapping[type[Remedy], str] = {
     Retry: "retry",
     Fallback: "fallback",
     Compact: "compact",
+    Repair: "repair",
     Park: "park",
+    Probe: "probe",
     NeedsHuman: "needs_human",
     Stop: "stop",
 }
 # These act until what they need is used up, `observe` and `stop` end their call; every other step acts once an episode
 # for each time it is named.
-_AGAIN = frozenset({"retry", "fallback", "compact", "park", "observe", "stop"})
+_AGAIN = frozenset({"retry", "fallback", "compact", "park", "probe", "observe", "stop"})
 _LATER = "harnessd cannot do this yet"
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from harnessd.defence.endings import stop_reason
 from harnessd.defence.incident import Incident
-from harnessd.defence.ladder import later, walk
-from harnessd.domain.decision import Decision, Fallback, NeedsHuman, Observe, Park, Pass, Remedy, Retry, Stop
+from harnessd.defence.ladder import walk
+from harnessd.domain.decision import Decision, Fallback, NeedsHuman, Observe, Park, Pass, Probe, Remedy, Retry, Stop
+from harnessd.domain.failure import ErrorClass
 from harnessd.policy.fallback import Link
 from harnessd.policy.retry import backoff_s
 
@@ -20,7 +21,7 @@ def answer(incident: Incident) -> Decision | Pass:
         "fallback": fallback,
         "park": park,
         "observe": _observe,
-        "probe": later,
+        "probe": probe,
         "needs_human": question,
         "stop": stop,
     }
@@ -86,6 +87,13 @@ def park(incident: Incident) -> Remedy | str:
     mine = max(hint, 1.0) if incident.breaker_open or asked else max(probe, hint)
     # The chain is asked again as soon as one of its links may be: the earliest probe, not the last link's own.
     return Park(min(mine if others is None else min(mine, max(others, 1.0)), left))
+
+
+def probe(incident: Incident) -> Remedy | str:
+    """The world is asked whether an act was done that nobody saw the end of."""
+    if incident.error_class is not ErrorClass.OUTCOME_UNKNOWN:
+        return "the outcome is known"
+    return Probe(incident.probe) if incident.probe else f"no probe of {incident.failure.dependency} is left to ask"
 
 
 def _observe(incident: Incident) -> Remedy | str:

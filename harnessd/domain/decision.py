@@ -59,10 +59,24 @@ class Compact:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """A stricter view of the same history is sent to a service that refused it; `rules` are what it keeps besides."""
+
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Park:
     """Worker given back; woken after `for_s` seconds."""
 
     for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The world is asked whether an act was done whose outcome was lost; `tool` (its name in policies) asks it."""
+
+    tool: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +94,8 @@ class Stop:
 
 
 # Closed union: each member is one word of every `do` in policies. The members whose machinery comes later
-# (repair, probe, rollback) join here, and mypy's exhaustive match names each place.
-Remedy = Observe | Nudge | Retry | Fallback | Compact | Park | NeedsHuman | Stop
+# (rollback) join here, and mypy's exhaustive match names each place.
+Remedy = Observe | Nudge | Retry | Fallback | Compact | Repair | Park | Probe | NeedsHuman | Stop
 
 
 @dataclass(frozen=True, slots=True)

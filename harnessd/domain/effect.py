@@ -43,8 +43,9 @@ class EffectState(StrEnum):
 class Effect:
     """One row of the journal: an intent, later its outcome.
 
-    `kind` is `tool` or `model`; `node` is the assistant node that asked for a tool call, or the node a model call was
-    planned from. `id` is unique in the task (`e7`). `result` is the outcome's JSON.
+    `kind` is `tool`, `model` or `probe` (a read that asks whether another act was done). `node` is the assistant node
+    that asked for a tool call, or the node a model call was planned from. `id` is unique in the task (`e7`). `result`
+    is the outcome's JSON.
     """
 
     id: str

@@ -34,7 +34,7 @@ def test_a_rule_that_holds_decides_alone() -> None:  # R1.1
     decision = decided(FULL, rules)
     assert decision.remedy == Park(60.0)
     assert (decision.rule.kind, decision.rule.rule) == ("escalation", "mine")
-    assert decision.evidence["passed_over"] == ["probe: harnessd cannot do this yet"]
+    assert decision.evidence["passed_over"] == ["probe: the outcome is known"]
     assert decision.alternatives == ()
 
 

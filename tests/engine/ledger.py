@@ -102,7 +102,9 @@ class Ledger:
                 assert effect.node in self.nodes
                 self.effects[effect.id] = replace(effect, arguments=through_json(dict(effect.arguments or {})))
             case SettleEffect(effect_id, state, result):
-                assert self.effects[effect_id].state.open, f"{effect_id} is settled twice"
+                unsettled = self.effects[effect_id].state
+                # What nobody knew may be learnt later: from a probe, or from a person.
+                assert unsettled.open or unsettled is EffectState.UNKNOWN, f"{effect_id} is settled twice"
                 assert not state.open
                 self.effects[effect_id] = replace(
                     self.effects[effect_id], state=state, result=through_json(dict(result))

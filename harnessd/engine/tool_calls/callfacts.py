@@ -8,6 +8,7 @@ from typing import Any
 from harnessd.defence import shims
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.messages import ToolUseBlock
+from harnessd.domain.ports import ToolLimits
 from harnessd.engine.protocol import ToolFacts
 from harnessd.engine.situation import PendingCall, Situation
 from harnessd.policy import tools as tools_policy
@@ -16,6 +17,18 @@ from harnessd.policy import tools as tools_policy
 def settings_of(s: Situation, call: PendingCall) -> tools_policy.ToolSettings:
     """What policy says of this call: its effect class and its limits."""
     return tools_policy.settings(s.rules.tools, facts_of(s, call, None))
+
+
+def limits_of(settings: tools_policy.ToolSettings) -> ToolLimits:
+    """What policy allows one call."""
+    return ToolLimits(
+        timeout_s=settings.timeout_s,
+        timeout_max_s=settings.timeout_max_s,
+        on_timeout=settings.on_timeout,
+        life_s=settings.life_s,
+        output_max=settings.output_max,
+        silence_s=settings.silence_s,
+    )
 
 
 def facts_of(s: Situation, call: PendingCall, effect: EffectClass | None) -> tools_policy.CallFacts:

@@ -6,16 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from harnessd.defence import face
-from harnessd.domain.decision import NeedsHuman
+from harnessd.domain.decision import NeedsHuman, Probe
 from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json
 from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent
-from harnessd.domain.ports import ToolLimits, ToolOutcome
-from harnessd.domain.session import notes_of
+from harnessd.domain.ports import ToolOutcome
 from harnessd.engine import links
 from harnessd.engine.protocol import CallTool, RunState, ToolFailed, ToolReturned, Wait
 from harnessd.engine.situation import PendingCall, Situation, repeatable
-from harnessd.engine.tool_calls import keys, permitting, results
-from harnessd.engine.tool_calls.callfacts import settings_of
+from harnessd.engine.tool_calls import checkpointing, keys, outcomes, permitting, results
+from harnessd.engine.tool_calls.callfacts import limits_of, settings_of
 from harnessd.policy.tools import ToolSettings
 
 
@@ -36,6 +35,8 @@ def advance(s: Situation) -> bool:
                 s.state = RunState.BACKOFF
             return True
         if permitting.may_run(s, call, settings):
+            if checkpointing.before(s, call, settings):
+                return True
             _start(s, call, settings)
             if settings.effect is not EffectClass.READ_ONLY:
                 return True
@@ -46,9 +47,22 @@ def advance(s: Situation) -> bool:
     return bool(s.in_flight)
 
 
-def returned(s: Situation, event: ToolReturned) -> None:
+def came_back(s: Situation, event: ToolReturned | ToolFailed) -> None:
+    """A call is over, well or not."""
+    call = _take(s, event.call)
+    checkpointing.ran(s, call)
+    if isinstance(event, ToolReturned):
+        _returned(s, call, event)
+    else:
+        _failed(s, call, event)
+
+
+def _returned(s: Situation, call: PendingCall, event: ToolReturned) -> None:
     """A tool's own answer becomes the result; outcome and result node are one unit of work."""
-    call, outcome = _take(s, event.call), event.outcome
+    outcome = event.outcome
+    if s.effects[event.call].kind == "probe":
+        outcomes.probe_returned(s, call, event)
+        return
     note: dict[str, Any] = {} if outcome.note is None else {"note": outcome.note}
     # The outcome of an act with a key is given again to whoever asks for the same act.
     again = {"text": outcome.text, **note} if s.effects[event.call].key is not None else {}
@@ -62,28 +76,34 @@ def returned(s: Situation, event: ToolReturned) -> None:
     results.give(s, call, text, is_error=outcome.is_error, state="done", **note)
 
 
-def failed(s: Situation, event: ToolFailed) -> None:
+def _failed(s: Situation, call: PendingCall, event: ToolFailed) -> None:
     """Decide about a call that could not be done."""
-    call, failure = _take(s, event.call), event.failure
+    failure = event.failure
     effect = s.effects[event.call]
+    if effect.kind == "probe":
+        outcomes.probe_failed(s, call, event)
+        return
     if failure.cancelled or s.ending is not None:
         _ended_early(s, call, effect, failure)
         return
-    it = results.incident(s, call, failure, effect.effect_class, event.luck)
+    if failure.effect_begun and effect.effect_class is EffectClass.IRREVERSIBLE:
+        # It began and gave no answer: whatever broke it, nobody knows whether it was done.
+        failure = replace(failure, hint=ErrorClass.OUTCOME_UNKNOWN)
+    probe = outcomes.probe_of(s, call)
+    it = results.incident(s, call, failure, effect.effect_class, event.luck, probe)
     _settle_failed(s, effect, failure, it.error_class)
     decision = face(it)
     unknown = it.error_class is ErrorClass.OUTCOME_UNKNOWN and effect.effect_class is EffectClass.IRREVERSIBLE
-    if unknown and isinstance(decision.remedy, NeedsHuman):
-        s.decide(decision, call.use.id)
-        results.took(s, decision)
-        call.effect, call.tries = s.effects[effect.id], call.tries + 1
-        permitting.ask_outcome(s, call, call.effect)
+    if isinstance(decision.remedy, Probe) or (unknown and isinstance(decision.remedy, NeedsHuman)):
+        call.tries += 1
+        outcomes.unknown(s, call, s.effects[effect.id], decision)
         return
     results.carry_out(s, call, it, decision)
 
 
 def take_up(s: Situation) -> None:
     """After a restore: calls whose intent has no outcome are the only unknown (the law of the shell)."""
+    outcomes.cut_off(s)
     for call in list(s.pending):
         effect = call.effect
         if effect is None or not effect.state.open:
@@ -155,15 +175,7 @@ def _start(s: Situation, call: PendingCall, settings: ToolSettings) -> None:
     call.first_at = call.first_at if call.first_at is not None else s.at
     s.in_flight[effect.id] = call
     s.doing = f"{call.tool}: {canonical_json(dict(arguments))[:120]}"
-    limits = ToolLimits(
-        timeout_s=settings.timeout_s,
-        timeout_max_s=settings.timeout_max_s,
-        on_timeout=settings.on_timeout,
-        life_s=settings.life_s,
-        output_max=settings.output_max,
-        silence_s=settings.silence_s,
-    )
-    act = CallTool(effect.id, call.use.id, call.tool, arguments, limits, key=key, notes=notes_of(s.path))
+    act = CallTool(effect.id, call.use.id, call.tool, arguments, limits_of(settings), key=key, notes=s.notes)
     s.acts.append(replace(act, agent=s.brief.acting))
     s.count(wait_until=None)
     s.state = RunState.TOOLS

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 from harnessd.defence.incident import rule_json
 from harnessd.domain.decision import Decision, NeedsHuman
-from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json
+from harnessd.domain.effect import canonical_json
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.record import AskPerson, Question
-from harnessd.domain.task import StopReason
 from harnessd.engine import ending
-from harnessd.engine.situation import Ending, PendingCall, Situation
-from harnessd.engine.tool_calls import keys, results
+from harnessd.engine.situation import PendingCall, Situation
+from harnessd.engine.tool_calls import keys, outcomes, results
 from harnessd.engine.tool_calls.callfacts import facts_of, tool_of
 from harnessd.policy import budget as budget_policy
 from harnessd.policy import tools as tools_policy
@@ -32,26 +31,6 @@ def may_run(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings
     if settings.effect in keys.KEYED and not _first_of_its_kind(s, call):
         return False
     return call.allowed or _permitted(s, call, settings)
-
-
-def ask_outcome(s: Situation, call: PendingCall, effect: Effect) -> None:
-    """An irreversible call whose outcome is unknown is never repeated by itself: a person is asked (R3.13)."""
-    arguments = canonical_json(dict(call.use.arguments or {}))
-    sentence = (
-        f"{call.use.name} {arguments[:400]} was started, and its outcome is unknown (key {effect.key}). "
-        "It will not be repeated by itself: was it done?"
-    )
-    question = AskPerson(
-        id=_outcome_id(s, call, effect),
-        kind="outcome",
-        node=s.asked_node,
-        call_id=call.use.id,
-        sentence=sentence,
-        choices=("done", "not-done", "stop"),
-        until=ending.wait_for_person_until(s),
-        data={"tool": call.name, "arguments": arguments, "key": effect.key, "effect": effect.id},
-    )
-    ending.ask(s, question)
 
 
 def _not_callable(s: Situation, call: PendingCall) -> Failure | None:
@@ -120,10 +99,6 @@ def _question_id(s: Situation, call: PendingCall) -> str:
     return f"{s.brief.task}-{s.asked_node}.{call.place + 1}"
 
 
-def _outcome_id(s: Situation, call: PendingCall, effect: Effect) -> str:
-    return f"{_question_id(s, call)}-{effect.id}"
-
-
 def _out_of_time(question: Question, at: float) -> bool:
     return question.until is not None and question.until <= at
 
@@ -154,39 +129,6 @@ def _why_asked(wanted: AskPerson, permission: tools_policy.Permission) -> Decisi
 
 
 def _first_of_its_kind(s: Situation, call: PendingCall) -> bool:
-    """Whether this act was not begun before; else its call has a result, or a person is asked (R3.13)."""
+    """Whether this act was not begun before, or may be begun again (R3.13)."""
     begun = call.effect if call.effect is not None else keys.twin_of(s, call)
-    if begun is None:
-        return True
-    if begun.state is EffectState.DONE:
-        stored = dict(begun.result or {})
-        text = str(stored.get("text") or f"{call.use.name} was done before; its outcome is not kept.")
-        note = {"note": stored["note"]} if "note" in stored else {}
-        results.give(s, call, text, is_error=False, state="done", **note)
-        return False
-    if begun.effect_class is not EffectClass.IRREVERSIBLE:
-        return True  # the same key again: its receiver knows it
-    return _settled(s, call, begun)
-
-
-def _settled(s: Situation, call: PendingCall, effect: Effect) -> bool:
-    """Whether a person's word lets the call run again; else it has its result, or waits for that word."""
-    question = s.questions.get(_outcome_id(s, call, effect))
-    if question is not None and question.choice is None and _out_of_time(question, s.at):
-        ending.end(s, ending.unanswered(question.sentence))
-        return False
-    if question is None or question.choice is None:
-        ask_outcome(s, call, effect)
-        return False
-    s.person_acts()
-    if question.choice == "not-done":
-        # Sent again with the same key: whoever received it after all can tell.
-        call.allowed = True
-        return True
-    if question.choice == "stop":
-        ending.end(s, Ending(StopReason.ABORTED, f"A person stopped it: {call.use.name} has an unknown outcome."))
-        return False
-    said = f" They say: {question.say}" if question.say else ""
-    text = f"{call.use.name} was done: a person confirmed it after its outcome was lost.{said}"
-    results.give(s, call, text, is_error=False, state="done")
-    return False
+    return begun is None or outcomes.begun_before(s, call, begun)

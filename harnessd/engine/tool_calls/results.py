@@ -10,10 +10,22 @@ from harnessd.defence import face, ladder
 from harnessd.defence.endings import next_steps, stop_sentence
 from harnessd.defence.incident import Episode, Incident, Whose, incident_of
 from harnessd.defence.line1_self_heal import observation
-from harnessd.domain.decision import Compact, Decision, Fallback, NeedsHuman, Nudge, Observe, Park, Retry, Stop
+from harnessd.domain.decision import (
+    Compact,
+    Decision,
+    Fallback,
+    NeedsHuman,
+    Nudge,
+    Observe,
+    Park,
+    Probe,
+    Repair,
+    Retry,
+    Stop,
+)
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent, Owner
-from harnessd.domain.session import Node, NodeKind, notes_of, result_payload
+from harnessd.domain.session import Node, NodeKind, result_payload
 from harnessd.domain.task import StopReason
 from harnessd.engine import ending, links, roles, streaks
 from harnessd.engine.protocol import RunState
@@ -31,7 +43,7 @@ def give(s: Situation, call: PendingCall, text: str, *, is_error: bool, state: s
     """
     polling = tool_of(s, call) is not None and settings_of(s, call).polling
     facts |= streaks.marks(call, text, polling=polling, reason=facts.pop("reason", None))
-    if "note" in facts and notes_of(s.path).get(call.use.name) != facts["note"]:
+    if "note" in facts and s.notes.get(call.use.name) != facts["note"]:
         facts["changed"] = True
     facts |= {"tool": call.use.name, "state": state}
     rest = [other for other in s.pending if other is not call]
@@ -92,7 +104,7 @@ def _break_loop(s: Situation, decision: Decision) -> None:
         case Stop(reason):
             words = Failure("agent", str(evidence["dependency"]), str(evidence["message"]))
             s.ending = stopped(s, reason, words, ErrorClass(decision.error_class))
-        case Observe() | Retry() | Fallback() | Compact() | Park():
+        case Observe() | Retry() | Fallback() | Compact() | Repair() | Park() | Probe():
             raise IllegalEvent(f"{decision.remedy} is no step against a loop")
         case _ as never:
             assert_never(never)
@@ -115,7 +127,7 @@ def whose(s: Situation) -> Whose:
 
 
 def incident(
-    s: Situation, call: PendingCall, failure: Failure, effect_class: EffectClass, luck: float = 0.0
+    s: Situation, call: PendingCall, failure: Failure, effect_class: EffectClass, luck: float = 0.0, probe: str = ""
 ) -> Incident:
     """A failed call with the facts of its episode."""
     episode = Episode(
@@ -128,6 +140,7 @@ def incident(
         tallies=lambda error_class: streaks.tool_tallies(s, call, error_class),
         links=links.of_tool(s, call),
         taken=s.counters.taken,
+        probe=probe,
     )
     return incident_of(failure, episode, s.rules)
 
@@ -155,8 +168,8 @@ def carry_out(s: Situation, call: PendingCall, it: Incident, decision: Decision)
         case Stop(reason):
             _observe(s, call, it)
             ending.end(s, stopped(s, reason, it.failure, it.error_class))
-        case Park() | Nudge() | Compact():
-            # line 2 parks model calls only, only their history is made smaller, nudges are for loops: our bug.
+        case Park() | Nudge() | Compact() | Repair() | Probe():
+            # Parked and made smaller are model calls, nudges are for loops, and a probe was begun before: our bug.
             _observe(s, call, it)
             ending.end(s, stopped(s, StopReason.INTERNAL_ERROR, it.failure, it.error_class))
         case _ as never:
