@@ -42,6 +42,7 @@ class EventType(StrEnum):
     JOB_STARTED = "job_started"
     JOB_ENDED = "job_ended"
     NUDGE = "nudge"
+    CONTEXT_REPAIRED = "context_repaired"  # the view of the history had to be made legal
     RUNG = "rung"  # the watchdog acted
     PROGRESS = "progress"
     TASK_COMPLETED = "task_completed"

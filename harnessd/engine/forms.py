@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from harnessd.domain.failure import Failure
 from harnessd.domain.messages import FinishReason, ModelReply
 from harnessd.engine.protocol import Fits
 from harnessd.engine.situation import Situation
@@ -90,3 +91,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twice[:20]!r} stands twice in one object")
     return value
+
+
+def ask_again(failure: Failure, form: str = "") -> str:
+    """What a model is told whose answer could not be read: the exact error and the wanted form (R3.14)."""
+    said = " ".join(failure.message.split()) or "no reason was given"
+    if failure.call_cut:
+        said += " (it was cut off at its token limit in the middle of a tool call, and nothing of it was run)"
+    wanted = (
+        "Answer again, in words or with tool calls whose arguments are one JSON object that fits the tool's schema."
+    )
+    smaller = " Write less at once: split what is large into several calls." if failure.call_cut else ""
+    schema = f" The final answer's form is this JSON Schema: {form}" if form else ""
+    return f"Your last answer could not be read: {said}. {wanted}{smaller}{schema}"

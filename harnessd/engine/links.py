@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from harnessd.defence.incident import Incident, Links, Standby
 from harnessd.domain.failure import Failure
-from harnessd.domain.messages import OpaqueBlock
+from harnessd.domain.messages import OpaqueBlock, Usage
 from harnessd.domain.session import blocks_of
 from harnessd.engine import reserving, roles
 from harnessd.engine.protocol import ModelFacts
@@ -209,3 +209,11 @@ def parked_words(s: Situation, it: Incident, until: float) -> str:
     shown = moment.strftime("%H:%M UTC" if until - s.at < _A_DAY_S else "%Y-%m-%d %H:%M UTC")
     words = {"model": s.brief.model.alias, "until": shown, "task": s.brief.task}
     return f"{fill(s.rules.fallback.shape.say, words)} ({why})"
+
+
+def cost_of(s: Situation, usage: Usage | None, alias: str) -> float:
+    """What a call that gave no answer cost, by the tokens that were told."""
+    if usage is None:
+        return 0.0
+    model = models(s).get(alias, s.brief.model)
+    return reserving.cost_usd(model, usage.total - usage.output_tokens, usage.output_tokens)

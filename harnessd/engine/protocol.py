@@ -30,7 +30,8 @@ class ModelFacts:
     """A model alias. Prices are USD per million tokens; None = unknown, 0 = free.
 
     `priced` is False where nobody declared a price and the dearest declared one stands in. `tools`: it can call
-    tools; `images`: it can look at images.
+    tools; `images`: it can look at images. `protocol` is how its service speaks, `service_model` that one's own
+    name of it.
     """
 
     alias: str
@@ -41,6 +42,8 @@ class ModelFacts:
     priced: bool = True
     tools: bool = True
     images: bool = True
+    protocol: str = "anthropic"
+    service_model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

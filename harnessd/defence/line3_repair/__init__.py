@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harnessd.defence.incident import Incident
-from harnessd.defence.ladder import later, walk
+from harnessd.defence.ladder import walk
 from harnessd.defence.line2_contain import fallback, park, question, retry, stop
 from harnessd.defence.line3_repair.compaction.emergency import compact
-from harnessd.domain.decision import Decision, Pass
+from harnessd.domain.decision import Decision, Pass, Remedy, Repair
 from harnessd.domain.failure import Owner
 
 
@@ -16,7 +16,7 @@ def answer(incident: Incident) -> Decision | Pass:
         return Pass("line3", "the history is not the error's owner")
     steps = {
         "compact": compact,
-        "repair": later,
+        "repair": repair,
         "retry": retry,
         "fallback": fallback,
         "park": park,
@@ -24,3 +24,9 @@ def answer(incident: Incident) -> Decision | Pass:
         "stop": stop,
     }
     return walk("line3", incident, steps)
+
+
+def repair(incident: Incident) -> Remedy | str:
+    """A stricter view of the same history, where there is one with other bytes; the same ones are never sent twice."""
+    rules = incident.stricter()
+    return Repair(rules) if rules else "the view is legal as it stands, and no stricter one differs from it"

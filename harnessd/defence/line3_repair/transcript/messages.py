@@ -30,11 +30,12 @@ _ABORTED = frozenset({"error", "aborted", "cancelled", "canceled"})
 
 def turns_of(messages: Sequence[Any], notes: Notes) -> list[Turn]:
     """All turns that can be read; what cannot is left out, with a note."""
-    found = (_turn(place, message, notes) for place, message in enumerate(messages))
+    found = (turn_of(place, message, notes) for place, message in enumerate(messages))
     return [turn for turn in found if turn is not None]
 
 
-def _turn(place: int, message: Any, notes: Notes) -> Turn | None:
+def turn_of(place: int, message: Any, notes: Notes) -> Turn | None:
+    """One element; None where it cannot be read."""
     if not isinstance(message, Mapping):
         notes.add("not_a_message", place, f"a {type(message).__name__} where a message should be: left out")
         return None

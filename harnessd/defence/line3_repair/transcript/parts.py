@@ -52,11 +52,13 @@ def _part(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> list[Part
             return _other(part, turn, receiver, notes)
         case Kind.MEDIA:
             return _media(part, turn, receiver, notes)
+        case Kind.KEPT:
+            return [part]
         case Kind.SERVER_CALL | Kind.SERVER_RESULT:
-            return _own(part, turn, receiver, notes)
+            return _served_part(part, turn, receiver, notes)
 
 
-def _own(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> list[Part]:
+def _served_part(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> list[Part]:
     if receiver.protocol == "anthropic" and turn.role == "assistant":
         return [part]
     notes.add("unknown_block", turn, f"a {part.kind} that does not belong here is left out")
@@ -177,8 +179,10 @@ def _not_its_own(part: Part, turn: Turn, receiver: Receiver) -> str:
     wire = part.wire if isinstance(part.wire, Mapping) else {}
     if turn.role != "assistant":
         return "a thought outside an answer"
-    if turn.foreign:
-        return "a thought of another model"
+    if turn.foreign or receiver.thoughtless:
+        return "a thought of another model" if turn.foreign else "a thought that the receiver does not take back"
+    if turn.own and receiver.protocol == "anthropic":
+        return ""  # as it signed it
     if receiver.protocol == "anthropic":
         return _unsigned(wire)
     if receiver.protocol == "openai-responses" and wire.get("type") == "reasoning":

@@ -24,6 +24,7 @@ class Receiver:
         adjacent: a result stands right behind its call, with nothing between.
         keeps_thoughts: `reasoning_content` is demanded beside calls.
         stored: the service keeps thoughts itself, so that they need not be sealed.
+        thoughtless: no thoughts are sent at all. plain: nothing but roles, words, calls and results is.
     """
 
     protocol: Protocol
@@ -37,6 +38,8 @@ class Receiver:
     adjacent: bool = False
     keeps_thoughts: bool = False
     stored: bool = False
+    thoughtless: bool = False
+    plain: bool = False
 
 
 _PLAIN: Mapping[str, Receiver] = {
@@ -80,6 +83,10 @@ def receiver(protocol: str, targets: tuple[str, ...] = (), *, stored: bool = Fal
                 found = replace(found, id_shape=_MISTRAL_ID, id_length=9)
             case "deepseek-thinking":
                 found = replace(found, keeps_thoughts=True)
+            case "no-thoughts":
+                found = replace(found, thoughtless=True)
+            case "plain":
+                found = replace(found, thoughtless=True, plain=True)
             case _:
                 raise KeyError(target)
     return found

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     SERVER_CALL = "server_call"  # a tool that the service runs itself
     SERVER_RESULT = "server_result"
     OTHER = "other"
+    KEPT = "kept"  # of a sort that only the service knows that made it, and takes back as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class Turn:
         place: its index in what was given; None: we put it there.
         wire: the message as it came; it leaves byte-identical unless `touched`.
         aborted: the answer ended in an error or was stopped.
-        foreign: the thoughts in it are another model's.
+        foreign: it is another model's: its thoughts are nobody else's. own: it is the receiver's own, as it sent it.
     """
 
     role: Role
@@ -80,6 +81,7 @@ class Turn:
     touched: bool = False
     aborted: bool = False
     foreign: bool = False
+    own: bool = False
 
     @property
     def intact(self) -> bool:
