@@ -198,3 +198,14 @@ def test_a_payment_that_needs_approval_and_was_begun_asks_for_its_outcome_only()
     desk.ledger.answer(desk.ledger.asked[0].id, "not-done")
     desk.lease()
     assert len(desk.performed) == 2
+
+
+def test_a_key_that_its_receiver_has_forgotten_is_not_sent_again() -> None:  # policies.md: tools.rules.key_life
+    desk = at_work()
+    desk.replied(calls(("put", INVOICE)))
+    desk.crash()
+    desk.now += 86_401
+    desk.lease()
+    assert [act.tool for act in desk.performed] == ["put"]
+    assert desk.last == HandBack("waiting")
+    assert desk.ledger.effects["e2"].state is EffectState.UNKNOWN

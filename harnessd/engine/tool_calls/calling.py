@@ -108,7 +108,7 @@ def take_up(s: Situation) -> None:
         effect = call.effect
         if effect is None or not effect.state.open:
             continue
-        if repeatable(effect):
+        if repeatable(effect) and outcomes.honoured(s, call, effect):
             # The same key again: the receiver of an idempotent call knows it, a reader does no harm.
             s.settle(effect.id, EffectState.FAILED, message="interrupted by a restart; performed again")
             call.effect, call.tries = None, call.tries + 1

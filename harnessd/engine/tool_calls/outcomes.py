@@ -29,7 +29,7 @@ def begun_before(s: Situation, call: PendingCall, begun: Effect) -> bool:
         note = {"note": stored["note"]} if "note" in stored else {}
         results.give(s, call, text, is_error=False, state="done", **note)
         return False
-    if begun.effect_class is not EffectClass.IRREVERSIBLE:
+    if begun.effect_class is not EffectClass.IRREVERSIBLE and honoured(s, call, begun):
         return True  # the same key again: its receiver knows it
     question = s.questions.get(_question_id(s, call, begun))
     if question is not None:
@@ -38,6 +38,11 @@ def begun_before(s: Situation, call: PendingCall, begun: Effect) -> bool:
     lost = Failure("tool", call.name, words, hint=ErrorClass.OUTCOME_UNKNOWN, effect_begun=True)
     unknown(s, call, begun, face(results.incident(s, call, lost, begun.effect_class, probe=probe_of(s, call))))
     return False
+
+
+def honoured(s: Situation, call: PendingCall, begun: Effect) -> bool:
+    """Whether the receiver still knows the key of an act; one that forgot it would do the act once more."""
+    return begun.effect_class is EffectClass.READ_ONLY or s.at - begun.at <= settings_of(s, call).key_life_s
 
 
 def unknown(s: Situation, call: PendingCall, effect: Effect, decision: Decision) -> None:
