@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from harnessd import __version__
-from harnessd.config.environment import resolve_secret
 from harnessd.config.files import Snapshot
 from harnessd.config.load import (
     ConfigProblems,
@@ -38,7 +37,7 @@ from harnessd.providers import PROTOCOLS, Endpoint
 from harnessd.runtime import crashpoints, telemetry
 from harnessd.runtime.background.care import Care
 from harnessd.runtime.catalog import Catalog
-from harnessd.runtime.configured import Configured
+from harnessd.runtime.configured import Configured, store_url
 from harnessd.runtime.control import Lineage, listen
 from harnessd.runtime.control import serve as serve_control
 from harnessd.runtime.daemon import Facade, Parts, WallClock, serve
@@ -68,9 +67,10 @@ from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool, PoolSettings
 from harnessd.stores import SqlStore, database_path, open_store
 from harnessd.stores import restore as restore_store
-from harnessd.tools import Declared, Jobs, builtin_tools, command_tools, partial_output
+from harnessd.tools import TOUCHES, Declared, Jobs, builtin_tools, command_tools, partial_output
 from harnessd.tools.arguments import misfits
 from harnessd.tools.process import adopt_orphans
+from harnessd.workspace.checkpoints import Checkpoints, Limits
 from harnessd.workspace.confine import confine
 
 # A change of the policy files is seen within this time; whose tools ran meanwhile may have made it.
@@ -110,7 +110,7 @@ def restore(file: Path, config: Path | None) -> int:
     except ConfigProblems as wrong:
         _tell(wrong.problems)
         return ConfigError.exit_code
-    restore_store(file, _store_url(loaded.settings, Redactor()))
+    restore_store(file, store_url(loaded.settings, os.environ, Redactor()))
     return 0
 
 
@@ -118,16 +118,6 @@ def _tell(lines: Any) -> bool:
     for line in lines:
         print(line, file=sys.stderr)  # noqa: T201 - there is no log yet, and these lines are the answer
     return bool(lines)
-
-
-def _store_url(settings: Settings, redactor: Redactor) -> str:
-    url = settings.store.url
-    if isinstance(url, str):
-        return url
-    found = resolve_secret(url, os.environ, "store.url")
-    if found.value is None:
-        raise ConfigError(found.sentence, remedy=found.remedy)
-    return redactor.learn(found.value) or ""
 
 
 @dataclass(slots=True)
@@ -160,7 +150,7 @@ class _Daemon:
         undumpable()
         adopt_orphans()
         os.umask(0o077)
-        url = _store_url(self.settings, self.redactor)
+        url = store_url(self.settings, os.environ, self.redactor)
         store = open_store(url, crashpoint=self.crash)
         owner = f"{socket.gethostname()}:{os.getpid()}"
         early.something_is_open()
@@ -187,13 +177,9 @@ class _Daemon:
         return Candidate(self.read.policies, self.settings, self.read.warnings, "start", files, (), snapshot)
 
     async def _serve(self, store: SqlStore, owner: str, start: Start) -> int:
-        clients, state = Clients(), self.configured.state
+        clients = Clients()
         in_force = InForce(start.policies, self.configured.wishes, self.clock.now(), start.source)
-        self.care = Care(store, self.clock, self.redactor.text, state, lambda: in_force.policies.retention)
-        self.jobs = Jobs(self.care.book, mark=sha256(os.fsencode(state)).hexdigest()[:12], scrub=self.redactor.file)
-        built_in = builtin_tools(confine, self.jobs, self.settings.http_request.private)
-        self.tools = {**built_in, **command_tools(self._declared(), self.jobs)}
-        self.catalog = self.configured.catalog(self.tools)
+        self._make_tools(store, in_force)
         chaos = Chaos(lambda: in_force.policies, self.clock) if self.settings.chaos else None
         traffic = Traffic(lambda: in_force.policies, self.clock, store, local_tools=self.tools, chaos=chaos)
         await traffic.load()
@@ -210,10 +196,7 @@ class _Daemon:
         await self.care.begin()
 
         async def control(stop: asyncio.Event, started: Callable[[], None]) -> None:
-            about: dict[str, Any] = {
-                "lineage": Lineage(os.getpid(), self.jobs.task_of),
-                "dependencies": self.dependencies,
-            }
+            about = {"lineage": Lineage(os.getpid(), self.jobs.task_of), "dependencies": self.dependencies}
             uid = os.geteuid()
             await serve_control(listener, store, facade, stop, clock=self.clock, uid=uid, started=started, **about)
 
@@ -239,9 +222,21 @@ class _Daemon:
                 drain_s=self.settings.drain,
                 close=close,
                 ended=self.care.end,
-                asked=lambda: early.asked,
             )
         )
+
+    def _make_tools(self, store: SqlStore, in_force: InForce) -> None:
+        state = self.configured.state
+        retention = lambda: in_force.policies.retention  # noqa: E731 - what is in force changes
+        self.care = Care(store, self.clock, self.redactor.text, state, retention, self._workspace(state))
+        self.jobs = Jobs(self.care.book, mark=sha256(os.fsencode(state)).hexdigest()[:12], scrub=self.redactor.file)
+        built_in = builtin_tools(confine, self.jobs, self.settings.http_request.private)
+        self.tools = {**built_in, **command_tools(self._declared(), self.jobs)}
+        self.catalog = self.configured.catalog(self.tools, TOUCHES)
+
+    def _workspace(self, state: Path) -> Checkpoints:
+        limits = self.settings.workspaces.checkpoints
+        return Checkpoints(state / "checkpoints", Limits(limits.max_file, limits.exclude), self.crash)
 
     def _declared(self) -> dict[str, Declared]:
         folder = self.path.absolute().parent
@@ -287,7 +282,14 @@ class _Daemon:
         )
         begun = lambda: self.watchdog.wake()  # noqa: E731, PLW0108 - the watchdog needs the pool, and is made after it
         around = Surroundings(
-            self.care.journal, gateway, toolbox, self.clock, crashpoint=self.crash, watching=begun, room=self.care.guard
+            self.care.journal,
+            gateway,
+            toolbox,
+            self.clock,
+            crashpoint=self.crash,
+            watching=begun,
+            room=self.care.guard,
+            looker=self.care.looker(self.jobs),
         )
         lease = self.settings.store.lease
         settings = PoolSettings(
@@ -351,7 +353,7 @@ class _Daemon:
     def _take_agents(self, candidate: Candidate) -> None:
         """`agents` is the one part of harness.yaml that is read again, in the same step as the policies."""
         self.configured.settings = candidate.settings
-        self.catalog = self.configured.catalog(self.tools)
+        self.catalog = self.configured.catalog(self.tools, TOUCHES)
 
     def _reloader(self, start: Start) -> Reloader:
         # Where the files are not what is in force, the reloader's first look shall say so.

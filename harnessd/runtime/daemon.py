@@ -21,6 +21,7 @@ from harnessd.domain.task import TaskDraft
 from harnessd.engine.protocol import StepDown
 from harnessd.runtime import telemetry
 from harnessd.runtime.control.live import Told
+from harnessd.runtime.host.early_stop import early
 from harnessd.runtime.host.systemd import ServiceManager
 from harnessd.runtime.policies.in_force import Standing
 from harnessd.runtime.policies.keeper import Keeper, Result
@@ -171,7 +172,7 @@ class Parts:
     drain_s: float = 60.0
     close: Callable[[], Awaitable[None]] | None = None
     ended: Callable[[], Awaitable[None]] | None = None  # called last, at a planned end only
-    asked: Callable[[], bool] = lambda: False  # SIGTERM came before there was a loop to hear it
+    asked: Callable[[], bool] = lambda: early.asked  # SIGTERM came before there was a loop to hear it
 
 
 async def serve(parts: Parts) -> int:
