@@ -199,6 +199,7 @@ def policies() -> str:
 
 def setting_rows(shape: Any, prefix: str) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield the keys of a shape of harness.yaml, outermost first."""
+    from harnessd.cli.configuration.values import as_written  # noqa: PLC0415 - as above
     from harnessd.policy.reference.explain import below, reader_of, type_name  # noqa: PLC0415 - as above
 
     for name, field in shape.model_fields.items():
@@ -210,25 +211,8 @@ def setting_rows(shape: Any, prefix: str) -> Iterator[tuple[str, str, str, str, 
             continue
         kind = type_name(reader) if reader else "map"
         bounds = reader.bounds.removeprefix("write ") if reader else ""
-        default = "required" if field.is_required() else written(field.default, kind)
+        default = "required" if field.is_required() else as_written(field.default, kind)
         yield path, kind, default, bounds, field.description or ""
-
-
-def written(value: Any, kind: str) -> str:
-    """Return a default as one would write it."""
-    if value is None:
-        return "null" if kind == "path" else ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and "duration" in kind:
-        return f"{value:g}s" if value >= 1 or not value else f"{value * 1000:g}ms"
-    if isinstance(value, float) and "ratio" in kind:
-        return f"{value:.0%}"
-    if isinstance(value, int) and "size" in kind:
-        return f"{value >> 20}MiB"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(str, value))}]"
-    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def settings() -> str:

@@ -43,6 +43,7 @@ CLIENT: Rows = {
     "tree": ("harnessd.cli.sessions:tree", "The session tree of a task: branches and the pointer."),
     "show": ("harnessd.cli.sessions:show", "One node of a session: what was said, asked and answered."),
     "policy": ("harnessd.cli.policy:policy", "Check, explain, compare, change and revert policies."),
+    "config": ("harnessd.cli.configuration:config", "What harness.yaml says, and where each value comes from."),
     "breaker": ("harnessd.cli.dependencies:breaker", "Circuit breakers: look, open and close by hand."),
     "model": ("harnessd.cli.dependencies:model", "Models: how they are, and whether they answer."),
     "tool": ("harnessd.cli.dependencies:tool", "Tools: how they are, and whether they can be called."),
