@@ -196,9 +196,9 @@ class _Daemon:
         await self.care.begin()
 
         async def control(stop: asyncio.Event, started: Callable[[], None]) -> None:
-            about = {"lineage": Lineage(os.getpid(), self.jobs.task_of), "dependencies": self.dependencies}
-            uid = os.geteuid()
-            await serve_control(listener, store, facade, stop, clock=self.clock, uid=uid, started=started, **about)
+            about: dict[str, Any] = {"uid": os.geteuid(), "clock": self.clock, "dependencies": self.dependencies}
+            lineage = Lineage(os.getpid(), self.jobs.task_of)
+            await serve_control(listener, store, facade, stop, started=started, lineage=lineage, **about)
 
         async def close() -> None:
             await self.jobs.aclose()
