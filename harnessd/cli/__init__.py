@@ -42,6 +42,8 @@ CLIENT: Rows = {
     "why": ("harnessd.cli.why:why", "The decisions of a task: evidence, rule, outcome, alternatives."),
     "tree": ("harnessd.cli.sessions:tree", "The session tree of a task: branches and the pointer."),
     "show": ("harnessd.cli.sessions:show", "One node of a session: what was said, asked and answered."),
+    "effects": ("harnessd.cli.looking.effects:effects", "What a task did to the world, and what could undo it."),
+    "context": ("harnessd.cli.looking.context:context", "What fills the window of a task, and the last compaction."),
     "policy": ("harnessd.cli.policy:policy", "Check, explain, compare, change and revert policies."),
     "config": ("harnessd.cli.configuration:config", "What harness.yaml says, and where each value comes from."),
     "breaker": ("harnessd.cli.dependencies:breaker", "Circuit breakers: look, open and close by hand."),

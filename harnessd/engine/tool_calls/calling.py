@@ -67,7 +67,7 @@ def _returned(s: Situation, call: PendingCall, event: ToolReturned) -> None:
     # The outcome of an act with a key is given again to whoever asks for the same act.
     again = {"text": outcome.text, **note} if s.effects[event.call].key is not None else {}
     state = EffectState.FAILED if outcome.is_error else EffectState.DONE
-    s.settle(event.call, state, **_outcome_json(outcome), **again)
+    s.settle(event.call, state, **_outcome_json(outcome), **again, **outcomes.undo_of(s, call, outcome))
     links.stands_in(s, f"tool/{call.use.name}", call.name)
     text = outcome.text
     if call.stand_in:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from harnessd.defence import face
 from harnessd.domain.decision import Decision, Probe
 from harnessd.domain.effect import Effect, EffectClass, EffectState, canonical_json
@@ -163,6 +165,15 @@ def _still_unknown(s: Situation, call: PendingCall, about: Effect, words: str) -
         unknown(s, call, about, decision)
     else:
         results.carry_out(s, call, it, decision)
+
+
+def undo_of(s: Situation, call: PendingCall, outcome: ToolOutcome) -> dict[str, Any]:
+    """The call that would undo this act, filled with its result now: rules may change, and the result is not kept."""
+    declared = settings_of(s, call).undo
+    if declared is None or outcome.is_error:
+        return {}
+    known = known_of(key=None, arguments=call.use.arguments, result=outcome.facts.get("result"))
+    return {"undo": {"tool": declared.tool.text, "arguments": fill(dict(declared.arguments), known)}}
 
 
 # --- a person is asked ------------------------------------------------------------------------------------------------
