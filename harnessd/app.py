@@ -379,6 +379,7 @@ class _Daemon:
             keeper=self.keeper,
             reload=lambda hear, yes: reloader.reload("reload", yes=yes, tell=hear),
             channel=self.telling.test,
+            window=lambda history: self.catalog.window(history, in_force.of(history.task.draft, history.task.id)),
             sources=self.configured.sources,
         )
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from harnessd.domain.session import Checkpoint
 
 RestoreState = Literal["planned", "refused", "done", "reverted", "disturbed", "stuck"]
+Touches = Literal["nothing", "path", "anything"]  # what of a workspace a tool may write; `path`: of its argument
 ChangeKind = Literal["added", "changed", "deleted", "mode", "type", "uncovered"]
 
 

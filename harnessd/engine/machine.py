@@ -17,6 +17,8 @@ from harnessd.engine.protocol import (
     TRANSITIONS,
     CancelCalls,
     Cancelled,
+    CheckpointFailed,
+    CheckpointTaken,
     Command,
     Event,
     ModelFailed,
@@ -34,7 +36,7 @@ from harnessd.engine.protocol import (
     WaitElapsed,
 )
 from harnessd.engine.situation import Ending, JournalView, Situation, situation_of
-from harnessd.engine.tool_calls import calling
+from harnessd.engine.tool_calls import calling, checkpointing
 from harnessd.policy import TaskPolicies
 
 
@@ -117,13 +119,12 @@ class Run:
                 self._go_on(last_word=last_word, jobs=event.jobs)
             case ModelFailed():
                 self._model_failed(event)
-            case ToolReturned():
+            case ToolReturned() | ToolFailed():
                 s.count(recoveries_seen=s.brief.recoveries)
-                calling.returned(s, event)
+                calling.came_back(s, event)
                 self._border()
-            case ToolFailed():
-                s.count(recoveries_seen=s.brief.recoveries)
-                calling.failed(s, event)
+            case CheckpointTaken() | CheckpointFailed():
+                checkpointing.came_back(s, event)
                 self._border()
             case WaitElapsed():
                 self._go_on()
@@ -175,10 +176,14 @@ class Run:
             s.count(recoveries_seen=s.brief.recoveries)
             return
         said = f" They say: {question.say}" if question.say else ""
+        interrupted = streaks.recoveries(s) > s.rules.escalation.shape.recoveries
         s.append(NodeKind.NOTICE, user_payload(f"A person was asked how to go on, and chose {question.choice}.{said}"))
         s.person_acts()
         s.count(tries=0, tries_of={}, episode_at=None, episode_parked_s=0.0)
-        if question.choice == "stop":
+        if question.choice == "stop" and interrupted:  # the cause is no wish of theirs
+            words = f"{question.sentence} A person let it end there. {question.say}"
+            s.ending = Ending(StopReason.INTERRUPTED, words.strip(), error_class=ErrorClass.HANG.value)
+        elif question.choice == "stop":
             s.ending = Ending(StopReason.ABORTED, f"A person stopped it. {question.say}".strip())
 
     def _mind_recoveries(self) -> None:
@@ -225,6 +230,8 @@ class Run:
         s = self._s
         if s.ending is not None:
             ending.end(s, s.ending)
+        elif checkpointing.after(s):
+            pass
         elif last_word and jobs and not s.counters.last_turn:
             ending.wait_for_jobs(s, jobs)
         elif last_word:

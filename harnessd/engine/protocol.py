@@ -18,6 +18,7 @@ from harnessd.domain.messages import ModelReply, ModelRequest, ToolSpec
 from harnessd.domain.ports import ToolLimits, ToolOutcome
 from harnessd.domain.record import PersonMessage, Record
 from harnessd.domain.task import StopReason
+from harnessd.domain.workspace import TakenCheckpoint, Touches
 
 # Why a JSON value does not fit a schema: sentences of the kind "path: expected string, got number 42"; none: it fits.
 Fits = Callable[[Any], Sequence[str]]
@@ -48,10 +49,14 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class ToolFacts:
-    """A tool the agent has: what the model is told, and the effect the tool itself declares."""
+    """A tool the agent has: what the model is told, and the effect the tool itself declares.
+
+    `touches`: what of the workspace it may write: `nothing`, the `path` of its argument, or `anything`.
+    """
 
     spec: ToolSpec
     declared: EffectClass
+    touches: Touches = "anything"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class RunBrief:
     feature: str = ""
     roles: Mapping[str, RoleFacts] = field(default_factory=dict)
     acting: str = ""
+    checkpoints: bool = False  # the workspace is captured around calls that can write
 
 
 # --- events --------------------------------------------------------------------------------------------------------
@@ -203,6 +209,23 @@ class PersonSaid:
     message: PersonMessage
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointTaken:
+    """The workspace was looked at, and what it holds is durable."""
+
+    at: float
+    taken: TakenCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The workspace could not be captured, or the look was cancelled."""
+
+    at: float
+    sentence: str
+    cancelled: bool = False
+
+
 Event = (
     TaskLeased
     | Resumed
@@ -210,6 +233,8 @@ Event = (
     | ModelFailed
     | ToolReturned
     | ToolFailed
+    | CheckpointTaken
+    | CheckpointFailed
     | WaitElapsed
     | Cancelled
     | StepDown
@@ -248,6 +273,17 @@ class CallTool:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeCheckpoint:
+    """Capture the workspace; comes back as CheckpointTaken or CheckpointFailed.
+
+    `dirty`: the only paths that can have changed since the last look; None: look at everything.
+    """
+
+    call: str
+    dirty: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CancelCalls:
     """End these calls; each still comes back as its own event, within 2 seconds."""
 
@@ -276,7 +312,7 @@ class Finish:
     sentence: str
 
 
-Act = CallModel | CallTool | CancelCalls | Wait | HandBack | Finish
+Act = CallModel | CallTool | TakeCheckpoint | CancelCalls | Wait | HandBack | Finish
 Command = Record | Act
 LAST = (HandBack, Finish)
 
@@ -320,6 +356,8 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
     RunState.TOOLS: {
         ToolReturned: _ANYWHERE,
         ToolFailed: _ANYWHERE,
+        CheckpointTaken: _ANYWHERE,
+        CheckpointFailed: _ANYWHERE,
         PersonSaid: frozenset({RunState.TOOLS}),
         PauseWithdrawn: frozenset({RunState.TOOLS}),
         Cancelled: frozenset({RunState.CANCELLING}),
@@ -337,6 +375,8 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
         ModelFailed: _DRAINING_OUT,
         ToolReturned: _DRAINING_OUT,
         ToolFailed: _DRAINING_OUT,
+        CheckpointTaken: _DRAINING_OUT,
+        CheckpointFailed: _DRAINING_OUT,
         PersonSaid: frozenset({RunState.CANCELLING}),
         PauseWithdrawn: frozenset({RunState.CANCELLING}),
         Cancelled: frozenset({RunState.CANCELLING}),
@@ -348,6 +388,8 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
         ModelFailed: _OVER,
         ToolReturned: _OVER,
         ToolFailed: _OVER,
+        CheckpointTaken: _OVER,
+        CheckpointFailed: _OVER,
         WaitElapsed: _OVER,
         PersonSaid: _OVER,
         Cancelled: _OVER,

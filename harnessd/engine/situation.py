@@ -23,6 +23,7 @@ from harnessd.domain.record import (
 )
 from harnessd.domain.session import Node, NodeKind, assistant_message, open_calls
 from harnessd.domain.task import Counters, StopReason
+from harnessd.domain.workspace import Uncovered
 from harnessd.engine.acts import Done, Journal
 from harnessd.engine.protocol import Act, Command, RunBrief, RunState, StepDown
 from harnessd.policy import TaskPolicies
@@ -56,6 +57,7 @@ class PendingCall:
     effect: Effect | None = None
     allowed: bool = False
     stand_in: str = ""  # the tool that takes over with the same arguments
+    captured: bool = False  # the workspace was captured before it
 
     @property
     def tool(self) -> str:
@@ -66,6 +68,16 @@ class PendingCall:
     def name(self) -> str:
         """The tool's name in policies."""
         return f"tool/{self.tool}"
+
+
+@dataclass(slots=True)
+class Look:
+    """Where the looks at the workspace stand: the call that waits for one, whether one is due and at what."""
+
+    call: PendingCall | None = None
+    due: bool = False
+    dirty: tuple[str, ...] | None = None
+    uncovered: tuple[Uncovered, ...] = ()  # as last told
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +120,7 @@ class Situation:
     acts: list[Act] = field(default_factory=list)
     saved: Counters = field(default_factory=Counters)
     doing: str = ""
+    look: Look = field(default_factory=Look)
 
     @property
     def head(self) -> str | None:

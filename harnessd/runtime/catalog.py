@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from harnessd.domain.ports import Tool
+from harnessd.domain.ports import History, Refused, Tool
 from harnessd.domain.task import Task
+from harnessd.domain.workspace import Touches
+from harnessd.engine.context.report import report
 from harnessd.engine.protocol import Fits, ModelFacts, RoleFacts, RunBrief, ToolFacts
+from harnessd.policy import TaskPolicies
 
 _FORM = (
     "When the task is done, your last answer is one JSON value and nothing else, "
@@ -48,6 +52,7 @@ class Catalog:
     models: Mapping[str, ModelFacts]
     tools: Mapping[str, Tool]
     features: Mapping[str, FeatureFacts] = field(default_factory=dict)
+    touches: Mapping[str, Touches] | None = None  # what tools may write of a workspace; None: no checkpoints are taken
 
     def model_of(self, agent: str) -> str:
         """The alias of an agent's model; empty if there is no such agent any more."""
@@ -84,7 +89,15 @@ class Catalog:
             fits=agent.fits,
             feature=wanted,
             roles=self._roles(),
+            checkpoints=self.touches is not None,
         )
+
+    def window(self, history: History, policies: TaskPolicies) -> Mapping[str, Any] | Refused:
+        """What fills a task's window, by the figures that its run decides by."""
+        brief = self.brief(history.task)
+        if isinstance(brief, str):
+            return Refused("refused", brief, "Put it back, or submit the task anew.")
+        return report(brief, history.path, history.task.counters, policies)
 
     def _roles(self) -> dict[str, RoleFacts]:
         """What chains may name: features with their tools, agents with their models too."""
@@ -104,7 +117,9 @@ class Catalog:
         return roles
 
     def _tools(self, names: Iterable[str]) -> tuple[ToolFacts, ...]:
-        return tuple(ToolFacts(self.tools[name].spec, self.tools[name].effect) for name in names if name in self.tools)
+        known = self.touches or {}
+        tools = ((name, self.tools[name]) for name in names if name in self.tools)
+        return tuple(ToolFacts(tool.spec, tool.effect, known.get(name, "anything")) for name, tool in tools)
 
 
 def _system(agent: AgentFacts, feature: FeatureFacts | None) -> str:

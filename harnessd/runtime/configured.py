@@ -12,8 +12,10 @@ from typing import Any
 from harnessd.config.environment import resolve_secret
 from harnessd.config.pricing.charge import charges
 from harnessd.config.settings import Settings
+from harnessd.domain.failure import ConfigError
 from harnessd.domain.ports import Refused, Tool
 from harnessd.domain.task import TaskDraft
+from harnessd.domain.workspace import Touches
 from harnessd.engine.protocol import ModelFacts
 from harnessd.policy import PolicySet
 from harnessd.policy.assembly.kinds import KINDS
@@ -29,6 +31,17 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 Misfits = Callable[[Mapping[str, Any], Any], Sequence[str]]
 
 
+def store_url(settings: Settings, environ: Mapping[str, str], redactor: Redactor) -> str:
+    """The store's address; a secret one is read and learned by the redactor. Raises ConfigError."""
+    url = settings.store.url
+    if isinstance(url, str):
+        return url
+    found = resolve_secret(url, environ, "store.url")
+    if found.value is None:
+        raise ConfigError(found.sentence, remedy=found.remedy)
+    return redactor.learn(found.value) or ""
+
+
 @dataclass(slots=True)
 class Configured:
     """harness.yaml at work. `settings` is replaced when its agents are read again; `state` is the store's folder."""
@@ -41,8 +54,8 @@ class Configured:
     redactor: Redactor
     misfits: Misfits = lambda _, __: ()  # what of a value does not fit a JSON Schema
 
-    def catalog(self, tools: Mapping[str, Tool]) -> Catalog:
-        """The agents and models a task may name."""
+    def catalog(self, tools: Mapping[str, Tool], touches: Mapping[str, Touches]) -> Catalog:
+        """The agents and models a task may name. `touches`: what tools may write of a workspace, where not anything."""
         agents = {
             name: AgentFacts(
                 name,
@@ -76,7 +89,7 @@ class Configured:
             name: FeatureFacts(name, feature.agent, feature.tools, feature.add)
             for name, feature in self.settings.features.items()
         }
-        return Catalog(agents, models, tools, features)
+        return Catalog(agents, models, tools, features, touches)
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The models for people; no key. `price` is USD per million tokens and says whose price it is."""

@@ -21,6 +21,7 @@ from harnessd.engine.protocol import (
     CallTool,
     CancelCalls,
     Cancelled,
+    CheckpointFailed,
     Event,
     Finish,
     HandBack,
@@ -29,6 +30,7 @@ from harnessd.engine.protocol import (
     PauseWithdrawn,
     PersonSaid,
     StepDown,
+    TakeCheckpoint,
     ToolFailed,
     ToolReturned,
     Wait,
@@ -42,11 +44,12 @@ from harnessd.runtime.host.disk import NoRoom, Recorder, Room
 from harnessd.runtime.toolbox import Toolbox
 from harnessd.runtime.traffic.caller import Caller
 from harnessd.runtime.traffic.hedge import IN_LINE, SENT
+from harnessd.runtime.workspaces.looking import CANCELLED, Looker
 
 _log = telemetry.log("runner")
 _CUT_S = 10.0  # a tool's cancellation ends everything it started within 2 s
 _SAID_MAX = 20_000  # characters of a call's arguments that are kept
-_ACTS = (CallModel, CallTool, CancelCalls, Wait, HandBack, Finish)
+_ACTS = (CallModel, CallTool, TakeCheckpoint, CancelCalls, Wait, HandBack, Finish)
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class Surroundings:
     room: Room = field(default_factory=NoRoom)
     crashpoint: Crashpoint = nowhere
     watching: Callable[[], None] = lambda: None  # called when a call begins
+    looker: Looker | None = None
 
 
 @dataclass(slots=True)
@@ -226,6 +230,8 @@ class Runner:
                 self._spawn(act.call, self._tool(act), act)
                 if act.limits.silence_s is not None:
                     self._watched[act.call] = act.limits.silence_s
+            case TakeCheckpoint():
+                self._spawn(act.call, self._look(act), act)
             case Wait(until):
                 self._spawn("wait", self._wait(until), act)
             case CancelCalls(calls):
@@ -268,6 +274,8 @@ class Runner:
         if isinstance(act, CallTool):
             failure = Failure("tool", f"tool/{act.tool}", words, cancelled=True, effect_begun=begun, output=output)
             return ToolFailed(now, act.call, failure)
+        if isinstance(act, TakeCheckpoint):
+            return CheckpointFailed(now, CANCELLED, cancelled=True)
         if isinstance(act, CallModel) and act.call in self._silent:
             dependency = f"model/{act.request.model}"
             failure = Failure("model", dependency, self._silent.pop(act.call), transport="read_timeout")
@@ -327,6 +335,17 @@ class Runner:
         if isinstance(outcome, Failure):
             return ToolFailed(now, act.call, outcome, around.luck())
         return ToolReturned(now, act.call, outcome)
+
+    async def _look(self, act: TakeCheckpoint) -> Event:
+        looker = self.around.looker
+        if looker is None:
+            return CheckpointFailed(self.around.clock.now(), "this daemon takes no checkpoints")
+        try:
+            return await looker.look(self.task, act)
+        except asyncio.CancelledError:
+            if act.call not in self._ending:
+                raise
+            return self._cancelled(act)
 
     def _tell(self, failure: Failure) -> None:
         """A failed attempt in the daemon's log; what was decided about it is an event of the task."""

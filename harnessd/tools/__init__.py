@@ -10,6 +10,7 @@ from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import ToolSpec
 from harnessd.domain.places import Allowed
 from harnessd.domain.ports import Confine, Tool, ToolContext, ToolOutcome
+from harnessd.domain.workspace import Touches
 from harnessd.net.strangers import Strangers
 from harnessd.tools.answers import failed
 from harnessd.tools.arguments import cleaned, validate
@@ -22,7 +23,16 @@ from harnessd.tools.plan import TaskList
 from harnessd.tools.search import ListFiles, SearchFiles
 from harnessd.tools.shell import Bash
 
-__all__ = ["Checked", "Declared", "Jobs", "builtin_tools", "command_tools", "partial_output", "validate"]
+__all__ = ["TOUCHES", "Checked", "Declared", "Jobs", "builtin_tools", "command_tools", "partial_output", "validate"]
+
+# What they may write of a workspace, where that is not anything.
+TOUCHES: Mapping[str, Touches] = {
+    "write_file": "path",
+    "edit_file": "path",
+    "job_stop": "nothing",
+    "task_list": "nothing",
+    "http_request": "nothing",
+}
 
 
 class Checked(Tool):

@@ -25,6 +25,8 @@ from harnessd.workspace.restore import Restore, clear_staging
 from harnessd.workspace.vaults import Vault, Vaults
 from harnessd.workspace.walk import TICK_NS, Cache, RootGone, Stopped, Walk
 
+__all__ = ["Checkpoints", "Limits"]
+
 _STEADY_TRIES = 3
 
 

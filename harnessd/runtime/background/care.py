@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from harnessd.domain.jobs import KeptJob
 from harnessd.domain.ports import Clock, JobKeeper, Store
+from harnessd.domain.workspace import Workspace
 from harnessd.policy.retention import RetentionPolicy
 from harnessd.runtime.background.book import Book
 from harnessd.runtime.background.ended import EndedTasks
@@ -15,6 +16,8 @@ from harnessd.runtime.host.disk import DiskGuard, PatientJournal
 from harnessd.runtime.host.starts import Starts
 from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool
+from harnessd.runtime.workspaces.collecting import Collector
+from harnessd.runtime.workspaces.looking import Looker
 
 
 class Jobs(JobKeeper, Protocol):
@@ -37,10 +40,13 @@ class Care:
         redact: Callable[[str], str],
         folder: Path,
         policy: Callable[[], RetentionPolicy],
+        workspace: Workspace,
     ) -> None:
-        """`folder` is where the store lies, `policy` what is in force for it now."""
+        """`folder` is where the store lies, `policy` what is in force for it now, `workspace` keeps checkpoints."""
         self._store, self._clock = store, clock
-        self.guard = DiskGuard(folder, store, clock, policy, self._hold, self._release)
+        self.workspace = workspace
+        self.collector = Collector(store, workspace, policy, clock)
+        self.guard = DiskGuard(folder, store, clock, policy, self._hold, self._release, self.collector.make_room)
         self.journal = PatientJournal(store, self.guard)
         self.starts = Starts(store, clock)
         self.book = Book(store, clock, redact, self.guard, self._hear)
@@ -73,13 +79,18 @@ class Care:
 
     async def end(self) -> None:
         """The planned end."""
+        self.workspace.close()
         await self.starts.end()
 
     @property
     def work(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """What runs until cancelled."""
         ended = () if self._ended is None else (self._ended.run,)
-        return (self.guard.run, self.starts.watch, *ended)
+        return (self.guard.run, self.starts.watch, self.collector.run, *ended)
+
+    def looker(self, jobs: JobKeeper) -> Looker:
+        """What takes checkpoints for the runners."""
+        return Looker(self.workspace, jobs, self.guard, self._clock)
 
     def warnings(self) -> list[dict[str, Any]]:
         """What `status` says of it."""
