@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harnessd.defence.incident import Incident
 from harnessd.defence.ladder import climb, later
-from harnessd.defence.line2_contain import fallback, park, probe, question, retry, stop
+from harnessd.defence.steps import fallback, park, probe, question, retry, stop
 from harnessd.domain.decision import Decision, Pass
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from harnessd.defence.incident import Incident
 from harnessd.defence.ladder import walk
-from harnessd.defence.line2_contain import fallback, park, question, retry, stop
 from harnessd.defence.line3_repair.compaction.emergency import compact
+from harnessd.defence.steps import fallback, park, question, retry, stop
 from harnessd.domain.decision import Decision, Pass, Remedy, Repair
 from harnessd.domain.failure import Owner
 
