@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harnessd.domain.failure import HarnessError
-from harnessd.domain.ports import Refused, Submitted
+from harnessd.domain.ports import History, Refused, Submitted
 from harnessd.domain.record import ChangeTask, Record
 from harnessd.domain.task import Lease, TaskDraft, Verb
 from harnessd.runtime.control import Lineage, Told, listen, serve
@@ -57,7 +57,8 @@ class FakeDaemon:
     def wake(self) -> None:
         self.woken += 1
 
-    def tell(self, task: str, what: Told) -> None:
+    def tell(self, task: str, what: Told, by: str = "") -> None:
+        del by
         self.told.append((task, what))
 
     def lost(self, fault: HarnessError) -> None:
@@ -96,6 +97,11 @@ class FakeDaemon:
             },
             "revision": 7,
         }
+
+    def context(self, history: History) -> Mapping[str, Any] | Refused:
+        if history.task.draft.agent not in self.known.agents:
+            return Refused("refused", f"Agent {history.task.draft.agent!r} is no longer in harness.yaml.")
+        return {"model": "primary", "window": 200_000, "tokens": 1_000}
 
     def policies(self) -> Mapping[str, Any]:
         return {"revision": 7, "hash": "0" * 64, "since": self.started_at, "source": "files", "hold": False}

@@ -119,7 +119,9 @@ def read_amount(name: str, value: Any) -> float:
 
 
 def write_amount(name: str, amount: float) -> str:
-    """A limit as `read_amount` takes it: whole units, rounded up, never nothing."""
+    """A limit as `read_amount` takes it: whole units (of money: cents), rounded up, never nothing."""
+    if name == "cost_usd":
+        return f"{max(1, math.ceil(round(amount * 100, 6))) / 100:.2f}"
     if name not in _TIMES:
         return str(max(1, math.ceil(amount)))
     minutes = math.ceil(amount / 60)

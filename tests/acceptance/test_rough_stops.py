@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,12 @@ def daemon(tmp_path: Path, service: SimulatedService) -> Iterator[Running]:
     with running(tmp_path) as found:
         found.configure(settings(tmp_path, service.url, dict.fromkeys(SCRIPTS, "anthropic"), drain="1s"))
         yield found
+
+
+def long_ago(daemon: Running) -> None:
+    """The starts until now lie far apart: three unclean ones in five minutes would hold the task before its own limit."""
+    with contextlib.closing(sqlite3.connect(daemon.folder / "state" / "harnessd.db")) as store, store:
+        store.execute("UPDATE starts SET at = at - 400")
 
 
 def asleep(daemon: Running, client: Client) -> str:
@@ -180,9 +187,15 @@ def test_a_task_that_kills_the_daemon_is_put_to_a_person(daemon: Running) -> Non
         if daemon.process.poll() is not None:
             deaths += 1
             assert deaths <= 4, daemon.log
+            long_ago(daemon)
             client = daemon.start()
     assert deaths == 4, "three recoveries, and the fourth asks first"
     assert (space / "out").read_text() == "sent\n", "what was done is not done again"
     assert "interrupted" in row["questions"][0]["sentence"]
     other = daemon.submit(client, prompt="Hello?", agent="quick", workspace=str(daemon.workspace("b")))
     assert daemon.until_ended(client, other)["state"] == "completed", "the daemon stays up for the others"
+    # R3.8: what ends here was interrupted, not wished away.
+    assert daemon.ctl("answer", row["questions"][0]["id"], "stop").returncode == 0
+    ended = daemon.until_ended(client, task)
+    assert (ended["reason"], ended["class"]) == ("interrupted", "hang")
+    assert "harnessctl resume" in daemon.ctl("status", task).stdout

@@ -224,6 +224,16 @@ def test_too_many_recoveries_of_one_step_ask_a_person_before_anything_runs() -> 
     assert desk.run.state is RunState.MODEL
 
 
+def test_an_interruption_that_a_person_lets_end_is_no_wish_of_theirs() -> None:  # R3.8, R6.1a
+    desk = started()
+    for _ in range(4):
+        desk.crash_and_lease()
+    desk.ledger.answer(desk.ledger.asked[0].id, "stop")
+    desk.lease()
+    assert desk.ledger.reason is StopReason.INTERRUPTED
+    assert "was interrupted 4 times at the same step" in desk.ledger.last_move.sentence
+
+
 def test_a_step_between_two_crashes_makes_them_two_interruptions() -> None:  # R6.1a
     desk = started()
     for number in range(6):

@@ -131,7 +131,7 @@ class Handlers(PolicyHandlers, DependencyHandlers):
                 "decisions": len(decisions),
                 **await self._last_words(task),
                 "state_since": await self._since(task),
-                "next": show.steps_with_models(task, failure, self._models()),
+                "next": show.steps_now(task, failure, self._models(), self._used_up(task)),
                 "waits_behind": await self._store.waits_for(task.id) if task.state is TaskState.QUEUED else None,
                 "questions": [show.show_question(one, task) for one in await self._store.questions(task.id)],
             }
@@ -158,6 +158,11 @@ class Handlers(PolicyHandlers, DependencyHandlers):
             if node.id == wanted:
                 return Json({"task": task.id, **show.show_node(node, whole=True)})
         raise Bad("not_found", f"{task.id} has no node {wanted}.", f"See: harnessctl tree {task.id}")
+
+    async def context(self, request: Request) -> Response:
+        task = await self._task(request.path_params["task"])
+        found = accept(self._live.context(await self._store.history(task.id)))
+        return Json({**show.show_task(task), "context": dict(found)})
 
     async def decisions(self, request: Request) -> Response:
         task = await self._task(request.path_params["task"])
@@ -252,6 +257,10 @@ class Handlers(PolicyHandlers, DependencyHandlers):
         over = task.reason is StopReason.BUDGET_EXHAUSTED and last.kind is NodeKind.ASSISTANT
         said = str(show.show_node(last)["text"]) if over else None
         return {"said": said} | {name: facts[name] for name in ("output", "safe") if name in facts}
+
+    def _used_up(self, task: Task) -> list[tuple[str, float, float]]:
+        limits = self._live.effective(task.draft, task.id or None).get("limits", {})
+        return show.exhausted(task, limits, self._clock.now())
 
     def _models(self) -> list[str]:
         """All aliases, where the daemon knows of models."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from harnessd.domain.failure import HarnessError
-from harnessd.domain.ports import Refused
+from harnessd.domain.ports import History, Refused
 from harnessd.domain.task import TaskDraft
 
 Told = Literal["cancel", "pause", "pause_now", "unpause", "message", "policies"]
@@ -18,8 +18,8 @@ class Live(Protocol):
     def wake(self) -> None:
         """Something became claimable."""
 
-    def tell(self, task: str, what: Told) -> None:
-        """A running task shall look at its row, or act at once. Unknown or ended tasks are ignored."""
+    def tell(self, task: str, what: Told, by: str = "") -> None:
+        """A running task shall look at its row, or act at once; `by` is who wants it. Others are ignored."""
 
     def lost(self, fault: HarnessError) -> None:
         """The store is lost: the daemon stops, whether or not a task runs that would notice."""
@@ -47,6 +47,9 @@ class Live(Protocol):
         `limits`: budget -> limit or None, in base units; `model`: alias; `policies`: kind -> `{name, why}`;
         `revision`.
         """
+
+    def context(self, history: History) -> Mapping[str, Any] | Refused:
+        """What fills a task's window: the document of `harnessctl context`; a refusal where nothing can be said."""
 
     def policies(self) -> Mapping[str, Any]:
         """What is in force: `revision`, `hash`, `since`, `source`, `hold`; `held` and `refused` where there is such.

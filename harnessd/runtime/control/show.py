@@ -9,6 +9,7 @@ from harnessd.domain.effect import Effect
 from harnessd.domain.record import Question, StoredDecision, StoredEvent
 from harnessd.domain.session import Node
 from harnessd.domain.task import StopReason, Task, TaskState
+from harnessd.runtime.drafts import write_amount
 
 TITLE_MAX = 80
 _TEXT_MAX = 240
@@ -99,6 +100,16 @@ def exhausted(task: Task, limits: Mapping[str, Any], now: float) -> list[tuple[s
         for name, limit in limits.items()
         if limit is not None and name in used and used[name] >= float(limit)
     ]
+
+
+# A task grows older while a person thinks about its end.
+_AGE_ROOM_S = 3600.0
+
+
+def raised(budget: str, used: float, limit: float) -> str:
+    """What to add to a limit that is used up, so that going on is worth it: the overrun, and a third of it again."""
+    room = max(limit / 3, _AGE_ROOM_S) if budget == "age" else limit / 3
+    return f"{budget}=+{write_amount(budget, used - limit + room)}"
 
 
 def show_failure(decisions: Sequence[StoredDecision]) -> dict[str, Any]:
@@ -240,9 +251,18 @@ _OTHER_MODEL = frozenset(
 _AT_THE_SERVICE = frozenset({"auth", "quota_exhausted"})
 
 
-def steps_with_models(task: Task, failure: Mapping[str, Any], models: Sequence[str]) -> list[list[str]]:
-    """The next steps, with what can be done about the model that failed. `models` are all aliases."""
+def steps_now(
+    task: Task, failure: Mapping[str, Any], models: Sequence[str], used_up: Sequence[tuple[str, float, float]]
+) -> list[list[str]]:
+    """The next steps as they work at this moment.
+
+    `failure` is the last one, `models` are all aliases, `used_up` the budgets that hold nothing more: name, used and
+    limit. What was enough at the end may be too little now, or the limit may have been raised meanwhile.
+    """
     steps = [list(step) for step in next_steps(task)]
+    if task.reason is StopReason.BUDGET_EXHAUSTED:
+        more = [word for one in used_up for word in ("--budget", raised(*one))]
+        steps = [step[:3] + more if step[1] == "resume" else step for step in steps]
     name = str(failure.get("dependency") or "")
     failed = name.removeprefix("model/")
     if not name.startswith("model/") or failed not in models:

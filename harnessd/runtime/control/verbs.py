@@ -10,8 +10,8 @@ from harnessd.domain.task import Task, TaskState, Verb, after
 from harnessd.policy import budget as budget_policy
 from harnessd.runtime.control.answers import Bad, accept
 from harnessd.runtime.control.live import Live, Told
-from harnessd.runtime.control.show import exhausted, show_task
-from harnessd.runtime.drafts import read_changes, write_amount
+from harnessd.runtime.control.show import exhausted, raised, show_task
+from harnessd.runtime.drafts import read_changes
 
 # The state in which there is nothing left to do for a verb: answered as done, not as refused.
 _ALREADY: Mapping[Verb, frozenset[TaskState]] = {
@@ -88,13 +88,13 @@ class Verbs:
             accept(await self._store.change(task.id, self._clock.now(), by, changes))
         facts = {"say": say} if say else {}
         moved = accept(await self._store.apply(task.id, verb, self._clock.now(), by, **facts))
-        self._tell(verb, task, now_too=now_too)
+        self._tell(verb, task, by, now_too=now_too)
         return _answer(moved, verb.value, already=False, dry=False)
 
-    def _tell(self, verb: Verb, task: Task, *, now_too: bool) -> None:
+    def _tell(self, verb: Verb, task: Task, by: str, *, now_too: bool) -> None:
         if task.state is TaskState.RUNNING:
             running: Mapping[Verb, Told] = {Verb.CANCEL: "cancel", Verb.RESUME: "unpause"}
-            self._live.tell(task.id, running.get(verb, "pause_now" if now_too else "pause"))
+            self._live.tell(task.id, running.get(verb, "pause_now" if now_too else "pause"), by)
         elif verb in (Verb.RESUME, Verb.RETRY):
             self._live.wake()
 
@@ -154,13 +154,11 @@ class Verbs:
             return
         limits = {**self._live.effective(task.draft, task.id).get("limits", {}), **changes.get("budget", {})}
         for name, used, limit in exhausted(task, limits, self._clock.now()):
-            # Enough to be worth it: the overrun and a third of the old limit on top.
-            more = write_amount(name, used - limit + limit / 3)
             said = f"{name} {budget_policy.shown(name, used)} of {budget_policy.shown(name, limit)}"
             raise Bad(
                 "refused",
                 f"{task.id} ended with {said} used; it would end again at once.",
-                f"Raise it: harnessctl resume {task.id} --budget {name}=+{more}",
+                f"Raise it: harnessctl resume {task.id} --budget {raised(name, used, limit)}",
             )
 
 
