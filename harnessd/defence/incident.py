@@ -34,6 +34,12 @@ def _no_stricter_view() -> tuple[str, ...]:
 # Characters: of the words that `why` shows, and of a body that is kept with a decision.
 _MESSAGE_SHOWN_MAX, _BODY_KEPT_MAX = 500, 8_000
 
+# An agent is swapped for another where its model is down; what one request or one answer got wrong is no such thing.
+DOWN = frozenset({
+    *(ErrorClass.TIMEOUT, ErrorClass.NETWORK, ErrorClass.RATE_LIMITED, ErrorClass.OVERLOADED, ErrorClass.SERVER_ERROR),
+    *(ErrorClass.STREAM_INTERRUPTED, ErrorClass.QUOTA_EXHAUSTED, ErrorClass.AUTH),
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Incident:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from harnessd.defence.incident import Incident, Links, Standby
+from harnessd.defence.incident import DOWN, Incident, Links, Standby
 from harnessd.domain.failure import Failure
 from harnessd.domain.messages import OpaqueBlock, Usage
 from harnessd.domain.session import blocks_of
@@ -78,7 +78,7 @@ def _other_agents(s: Situation, agents: tuple[str, ...], size: int) -> Standby:
             unable[name] = f"its model/{role.model.alias} failed in this episode"
         elif why := _unable(s, role.model, size, tools=bool(role.tools)):
             unable[name] = f"its model/{role.model.alias}: {why}"
-    return Standby(roles.home(s, "agent"), roles.tried(s, "agent"), unable, roles.DOWN)
+    return Standby(roles.home(s, "agent"), roles.tried(s, "agent"), unable, DOWN)
 
 
 def _declared(s: Situation) -> dict[str, ModelFacts | None]:

@@ -9,17 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harnessd.domain.failure import ErrorClass
 from harnessd.domain.session import Node, NodeKind, user_payload
 from harnessd.engine.protocol import RoleFacts, RunBrief
 from harnessd.engine.situation import PendingCall, Situation
 from harnessd.policy import fallback as fallback_policy
 
-# An agent is swapped for another where its model is down; what one request or one answer got wrong is no such thing.
-DOWN = frozenset({
-    *(ErrorClass.TIMEOUT, ErrorClass.NETWORK, ErrorClass.RATE_LIMITED, ErrorClass.OVERLOADED, ErrorClass.SERVER_ERROR),
-    *(ErrorClass.STREAM_INTERRUPTED, ErrorClass.QUOTA_EXHAUSTED, ErrorClass.AUTH),
-})  # fmt: skip
 SORTS = ("feature", "agent")
 _WHY_MAX = 200
 

@@ -62,6 +62,15 @@ def test_the_chain_starts_where_the_task_is_at_home_also_in_the_next_call() -> N
     assert at.take(Step({"model": "model/second", "status": 402.0})).to == "model/local"
 
 
+def test_another_agent_takes_the_task_where_the_models_are_down() -> None:  # R3.4
+    at = trial("kind: fallback\nchains: {agent/builder: [agent/nightly], model/primary: [model/second]}\n", agent="builder")
+    assert did(at.take(busy(3))) == ("fallback", "model/second", 0.0)
+    assert did(at.take(busy(3, "model/second"))) == ("fallback", "agent/nightly", 0.0)
+    assert did(at.take(busy(1, "model/local"))) == ("retry", "", 0.5)
+    refused = trial("kind: fallback\nchains: {agent/builder: [agent/nightly]}\n", agent="builder")
+    assert refused.take(Step({"model": "model/primary", "finish": "refusal"})).do == "stop"
+
+
 def test_a_class_may_have_a_chain_of_its_own() -> None:
     at = trial("kind: fallback\nby_class: {refused: [model/local]}\nchains: {model/primary: [model/second]}\n")
     assert did(at.take(fact(model="model/primary", finish="refusal"))) == ("fallback", "model/local", 0.0)

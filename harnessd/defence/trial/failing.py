@@ -6,14 +6,17 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from harnessd.defence import line1_self_heal, line2_contain
+from harnessd.defence import line1_self_heal
+from harnessd.defence import steps as ladder_steps
 from harnessd.defence.endings import stop_reason, stop_sentence
 from harnessd.defence.incident import (
     BREAKER_OPEN,
     DAY_LIMIT_REACHED,
+    DOWN,
     Episode,
     Incident,
     Links,
+    Standby,
     Tallies,
     Whose,
     incident_of,
@@ -196,8 +199,20 @@ def _episode(s: State, step: Step, call: CallEpisode) -> Episode:
             facts.get("model", ""),
         ),
         tallies=tallies,
-        links=Links(call.home, tuple(call.links), unable, here=call.links[dependency]),
+        links=Links(
+            call.home,
+            tuple(call.links),
+            unable,
+            here=call.links[dependency],
+            then=() if tool else _other_agents(s, step),
+        ),
     )
+
+
+def _other_agents(s: State, step: Step) -> tuple[Standby, ...]:
+    """Who takes the task where all models of its agent are down. Which models agents have is not known here."""
+    home = f"agent/{s.agent_of(step)}"
+    return (Standby(home, (home, *s.away), classes=DOWN),) if home != "agent/" else ()
 
 
 def _against(it: Trouble) -> Answer:
@@ -236,7 +251,7 @@ def _steps(it: Trouble) -> dict[str, Callable[[], Answer | str]]:
 
 
 def _retry(it: Trouble) -> Answer | str:
-    remedy = line2_contain.retry(it.incident)
+    remedy = ladder_steps.retry(it.incident)
     if not isinstance(remedy, Retry):
         return str(remedy)
     it.state.wait(remedy.after_s)
@@ -245,7 +260,7 @@ def _retry(it: Trouble) -> Answer | str:
 
 
 def _fallback(it: Trouble) -> Answer | str:
-    remedy, following = line2_contain.fallback(it.incident), it.incident.following
+    remedy, following = ladder_steps.fallback(it.incident), it.incident.following
     if not isinstance(remedy, Fallback) or not isinstance(following, fallback_policy.Link):
         return str(remedy)
     it.call.links[following.name] += 0
@@ -256,7 +271,7 @@ def _fallback(it: Trouble) -> Answer | str:
 
 
 def _park(it: Trouble) -> Answer | str:
-    remedy = line2_contain.park(it.incident)
+    remedy = ladder_steps.park(it.incident)
     if not isinstance(remedy, Park):
         return str(remedy)
     s, for_s = it.state, remedy.for_s
