@@ -74,39 +74,55 @@ class Looping:
 
 
 # Changes that are no progress: times, dates, process ids, addresses, generated ids, durations. In small letters alone:
-# results of 64 KiB are looked at in the event loop, and sets of both cases at each word's border cost three times as much.
+# results of 64 KiB are looked at in the event loop, and sets of both cases at each word's border cost three times more.
 # What a word may begin with is asked once, before any of the forms.
+_MONTHS = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 _NOISE = re.compile(
-    r"""
-      \b(?=[0-9a-fjmprtwis])(?:
+    rf"""
+      \b(?=[0-9a-gijl-prstuw])(?:
         (?=[0-9])(?:
-            \d{4}-\d{2}-\d{2}(?:[t ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:z|[+-]\d{2}:?\d{2})?)?
-          | \d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[ap]m)?\b
-          | [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b
+            \d{{4}}-\d{{2}}-\d{{2}}(?:[t ]\d{{2}}:\d{{2}}(?::\d{{2}}(?:[.,]\d+)?)?(?:z|[+-]\d{{2}}:?\d{{2}})?)?
+          | \d{{1,2}}:\d{{2}}(?::\d{{2}}(?:[.,]\d+)?)?(?:\s?[ap]m)?\b
+          | \d{{8}}t\d{{6}}z?\b
+          | (?:\d{{4}}/\d{{1,2}}/\d{{1,2}}|\d{{1,2}}([./])\d{{1,2}}\1\d{{4}}|\d{{1,2}}/{_MONTHS}/\d{{4}})\b
+          | [0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}\b
           | 0x[0-9a-f]+\b
-          | (?=[0-9]*[a-f])[0-9a-f]{7,64}\b
-          | \d+(?:\.\d+)?\s?(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?)\b
-          | 1[0-9]{9}(?:[0-9]{3})?(?:\.\d+)?\b
+          | (?=[0-9]*[a-f])[0-9a-f]{{7,64}}\b
+          | [0-7][0-9a-hjkmnp-tv-z]{{25}}\b
+          | (?:\d+\s?h\s?)?\d+\s?m\s?\d+(?:\.\d+)?\s?s\b
+          | \d+(?:\.\d+)?\s?(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?)\b
+          | 1[0-9]{{9}}(?:[0-9]{{3}})?(?:\.\d+)?\b
+          | \d{{1,3}}(?:\.\d{{1,3}}){{3}}:[3-6]\d{{4}}\b
           )
       | (?=[a-f])(?:
-            [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b
-          | (?=[a-f]*[0-9])[0-9a-f]{7,64}\b
+            [0-9a-f]{{8}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{4}}-[0-9a-f]{{12}}\b
+          | (?=[a-f]*[0-9])[0-9a-f]{{7,64}}\b
           )
-      | (?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,?\s+(?:\d{1,2}\s+)?
-        (?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*(?:\s+\d{1,4})?
-      | (?:pid|process|job|task|tid|thread)[\s:=\#]*\d+
-      | (?:req|call|toolu|msg|run|tmp|id)[_-][a-z0-9]{6,}\b
+      | (?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,?\s+(?:\d{{1,2}}\s+)?
+        {_MONTHS}[a-z]*(?:\s+\d{{1,4}})?
+      | {_MONTHS}\s+\d{{1,2}}(?=\s+\d{{1,2}}:\d{{2}})
+      | (?:pid|process|tid|thread|goroutine|inode)[\s:=\#-]*(?:0x[0-9a-f]+|\d+)
+      | (?:job|task)(?:\s?\#|=|\s+id[\s:=\#]*)\d+
+      | (?:elapsed|duration|took|time|uptime|latency)["']?\s?[:=]\s?\d+(?:\.\d+)?(?:e-?\d+)?\b
+      | (?:req|call|toolu|msg|run|tmp|id)[_-][a-z0-9]{{6,}}\b
       )
-    | \[\d{3,}\]
+    | \[\d{{3,}}\]
     | /tmp/[\w.-]+
+    | /var/folders/[\w./-]+
     """,
     re.VERBOSE,
 )
+# What a coloured word looked like is no part of it.
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+
+
+# Turns: of the circles that are looked for; a longer one ends as `no_progress`.
+_LONGEST_CIRCLE = 4
 
 
 def fingerprint(result: str) -> str:
     """A result without what changes by itself; two equal ones mean that nothing new was learnt."""
-    return " ".join(_NOISE.sub("~", result[:200_000].lower()).split())
+    return " ".join(_NOISE.sub("~", _COLOUR.sub("", result[:200_000]).lower()).split())
 
 
 def detect(policy: LoopPolicy, turns: Sequence[Turn]) -> Looping | None:
@@ -128,8 +144,27 @@ def detect(policy: LoopPolicy, turns: Sequence[Turn]) -> Looping | None:
     return None
 
 
+def identity(tool: str, arguments: Any) -> str:
+    """One spelling for one call: the order of keys, blanks in texts, 1 or 1.0, and what is null make no other call."""
+    return canonical_json([tool, _plain(arguments)])
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case str():
+            return " ".join(value.split())
+        case float() if value.is_integer():
+            return int(value)
+        case Mapping():
+            return {name: _plain(inner) for name, inner in value.items() if inner is not None}
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+        case _:
+            return value
+
+
 def _identity(call: Call) -> str:
-    return canonical_json([call.tool, call.arguments])
+    return identity(call.tool, call.arguments)
 
 
 def _seen(call: Call) -> tuple[str, str]:
@@ -176,19 +211,22 @@ def _same_error(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | N
 
 
 def _alternates(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | None:
-    """A-B-A-B with the same results: pairs counted from the end."""
+    """A-B-A-B with the same results, also A-B-C-A-B-C: whole circles of the least length, counted from the end."""
     if limit is None or len(turns) < 2 * limit:
         return None
     rounds = [_round(turn) for turn in turns]
-    last, other = rounds[-1], rounds[-2]
-    if last is None or other is None or last == other:
-        return None
-    length = 0
-    for place, item in enumerate(reversed(rounds)):
-        if item != (last, other)[place % 2]:
-            break
-        length += 1
-    return (length // 2, turns[-1].calls[-1].tool) if length // 2 >= limit else None
+    for length in range(2, min(_LONGEST_CIRCLE, len(rounds) // limit) + 1):
+        circle = rounds[-length:]
+        if None in circle or len(set(circle)) == 1:
+            continue
+        same = 0
+        for place, item in enumerate(reversed(rounds)):
+            if item != circle[-1 - place % length]:
+                break
+            same += 1
+        if same // length >= limit:
+            return (same // length, turns[-1].calls[-1].tool)
+    return None
 
 
 def _no_progress(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | None:
