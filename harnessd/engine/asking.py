@@ -59,7 +59,7 @@ def turn(s: Situation) -> None:
         s.count(last_turn=False)
     elif _summing_up_is_owed(s):
         pass  # its call failed, or was cut off by a restart, and is made again
-    elif s.counters.last_turn or not s.rules.budget.shape.last_turn:
+    elif s.counters.last_turn or not s.rules.budget.shape.last_turn or not reserving.may_call(s, model):
         end_exhausted(s, exhausted)
         return
     else:

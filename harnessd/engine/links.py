@@ -13,7 +13,6 @@ from harnessd.domain.session import blocks_of
 from harnessd.engine import reserving, roles
 from harnessd.engine.protocol import ModelFacts
 from harnessd.engine.situation import PendingCall, Situation
-from harnessd.policy import budget as budget_policy
 from harnessd.policy import fallback as fallback_policy
 from harnessd.policy.fallback import UsedUp
 from harnessd.policy.values import fill
@@ -34,7 +33,19 @@ def choose(s: Situation) -> ModelFacts:
         s.count(link="", probing="")
     elif counters.link and counters.episode_at is None and _had_its_time(s):
         s.count(link="", probing=counters.link)
+    model = models(s)[s.counters.link or home]
+    if not reserving.may_call(s, model) and (name := _first_that_may_be_called(s)):
+        take_over(s, name)
     return models(s)[s.counters.link or home]
+
+
+def _first_that_may_be_called(s: Situation) -> str:
+    """Of the ordinary chain, the first link that can take the request; empty where none can."""
+    size = reserving.input_tokens(s)
+    chain, _ = fallback_policy.chain(s.rules.fallback, f"model/{s.brief.model.alias}")
+    known = ((name, models(s).get(name.removeprefix("model/"))) for name in chain)
+    able = (name for name, facts in known if facts and not _unable(s, facts, size, tools=bool(s.brief.tools)))
+    return next(able, "")
 
 
 def _had_its_time(s: Situation) -> bool:
@@ -95,9 +106,7 @@ def _unable(s: Situation, model: ModelFacts, size: int, *, tools: bool) -> str:
         return "no tools"
     if not model.images and _has_images(s):
         return "no images"
-    budget = s.rules.budget
-    limited = budget_policy.limit_of(budget, "cost_usd") is not None
-    if limited and not model.priced and budget.shape.unknown_price == "refuse":
+    if not reserving.may_call(s, model):
         return "its price is not known, and the task has a cost limit"
     return ""
 

@@ -16,7 +16,13 @@ _LAST_TURN_TOKENS = 1_024
 def exhausted(s: Situation, model: ModelFacts) -> budget_policy.Exhausted | None:
     """The budget that is used up, or that the next call would not fit in."""
     found = budget_policy.judge(s.rules.budget, s.used(), s.counters.warned).exhausted
-    return found or _too_dear(s, model)
+    return found or _too_dear(s, model) or _unpriced(s, model)
+
+
+def may_call(s: Situation, model: ModelFacts) -> bool:
+    """False where its price is not known, a cost limit holds, and policy charges nobody by guess (unknown_price)."""
+    limited = budget_policy.limit_of(s.rules.budget, "cost_usd") is not None
+    return model.priced or not limited or s.rules.budget.shape.unknown_price != "refuse"
 
 
 def most_tokens(s: Situation, model: ModelFacts) -> int:
@@ -48,6 +54,15 @@ def _rooms(s: Situation, model: ModelFacts) -> dict[str, int]:
         left = money - used["cost_usd"] - cost_usd(model, sent, 0)
         rooms["cost_usd"] = int(left * 1_000_000 / model.output_usd)
     return rooms
+
+
+def _unpriced(s: Situation, model: ModelFacts) -> budget_policy.Exhausted | None:
+    if may_call(s, model):
+        return None
+    policy, used = s.rules.budget, s.used()["cost_usd"]
+    limit = budget_policy.limit_of(policy, "cost_usd") or 0.0
+    sentence = f"the price of model/{model.alias} is not known, and budget/{policy.name} calls none without a price"
+    return budget_policy.Exhausted("cost_usd", used, limit, sentence, policy.ref("unknown_price"))
 
 
 def _too_dear(s: Situation, model: ModelFacts) -> budget_policy.Exhausted | None:

@@ -11,7 +11,7 @@ from harnessd.domain.session import NodeKind
 from harnessd.domain.task import StopReason, TaskState, Verb
 from harnessd.engine.protocol import CallModel, Finish, RunState
 from tests.engine.desk import Desk
-from tests.engine.scenery import CHAINS, FREE, NO_LIMITS, calls, model_failure, policies, says, tool_failure
+from tests.engine.scenery import BRIEF, CHAINS, FREE, NO_LIMITS, calls, model_failure, policies, says, tool_failure
 
 SWITCHING = "---\nkind: retry\nmodel: {retries: 3, switch_after: 2, classes: {overloaded: {switch_after: 2}}}\n"
 
@@ -272,3 +272,54 @@ def test_what_may_have_acted_is_not_done_by_another_tool() -> None:  # R3.13
     desk.failed(tool_failure("note", "slow", begun=True))
     assert [act.tool for act in desk.performed] == ["note"]
     assert "must not happen twice" in " ".join(desk.ledger.decisions[-1].decision.evidence["passed_over"])
+
+
+REFUSING = "---\nkind: budget\nunknown_price: refuse\n"
+
+
+def test_a_model_whose_price_nobody_knows_is_not_called_where_policy_says_so() -> None:  # R3.9, i14
+    brief = replace(BRIEF, model=replace(BRIEF.model, priced=False))
+    desk = Desk(policies(FREE + REFUSING, **NO_LIMITS), brief=brief)
+    desk.lease()
+    assert desk.requests == []
+    assert desk.ledger.reason is StopReason.BUDGET_EXHAUSTED
+    assert "the price of model/primary is not known" in desk.ledger.last_move.sentence
+
+
+def test_its_chain_answers_for_a_model_that_may_not_be_called() -> None:  # R3.9, R3.4
+    brief = replace(BRIEF, model=replace(BRIEF.model, priced=False))
+    chain = "---\nkind: fallback\nchains: {model/primary: [model/unpriced, model/second]}\n"
+    desk = Desk(policies(FREE + REFUSING + chain, **NO_LIMITS), brief=brief)
+    desk.lease()
+    assert asked(desk) == "second"
+    desk.replied(says("done"))
+    assert told(desk, "degraded")[0]["link"] == "model/second"
+
+
+def test_an_unknown_price_is_called_and_charged_as_the_dearest_by_default() -> None:  # R3.9, i14
+    brief = replace(BRIEF, model=replace(BRIEF.model, priced=False))
+    desk = Desk(policies(FREE, **NO_LIMITS), brief=brief)
+    desk.lease()
+    assert desk.ledger.counters.reserved_usd > 0
+
+
+@pytest.mark.parametrize(("about", "why"), [({"tools": False}, "no tools"), ({"window": 10}, "its window of 10")])
+def test_the_alternatives_of_a_decision_say_what_a_link_lacks(about: dict[str, Any], why: str) -> None:  # R3.4, R1.3
+    local = replace(BRIEF.model, alias="local", **about)
+    brief = replace(BRIEF, models={**BRIEF.models, "local": local})
+    chain = "---\nkind: fallback\nchains: {model/primary: [model/local, model/second]}\n"
+    desk = Desk(policies(FREE + chain, **NO_LIMITS), brief=brief)
+    desk.lease()
+    fails(desk, "breaker")
+    assert asked(desk) == "second"
+    (said,) = [one for one in desk.ledger.decisions[-1].decision.alternatives if one.startswith("model/local")]
+    assert said.startswith(f"model/local: {why}")
+
+
+def test_a_link_without_tools_takes_the_summing_up_of_a_budgets_end() -> None:  # R3.4, R3.9
+    chain = "---\nkind: fallback\nchains: {model/primary: [model/mute]}\n"
+    desk = Desk(policies(FREE + chain, **{**NO_LIMITS, "tool_calls": 0.0}))
+    desk.lease()
+    assert desk.requests[-1].request.tool_choice == "none"
+    fails(desk, "breaker")
+    assert asked(desk) == "mute"
