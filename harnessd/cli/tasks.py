@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from harnessd.cli import render
-from harnessd.cli.client import quoted, task_path
+from harnessd.cli.client import USAGE, Problem, quoted, task_path
 from harnessd.cli.options import (
     connect,
     connection,
@@ -57,7 +57,8 @@ def pause(ctx: click.Context, tasks: tuple[str, ...], now: bool, dry_run: bool, 
 
 
 @click.command()
-@tasks_argument
+@click.argument("tasks", nargs=-1, metavar="[TASK...]")
+@click.option("--held", is_flag=True, help="All tasks that harnessd held back at its start, after unclean ends.")
 @click.option("--budget", "budgets", multiple=True, metavar="NAME=N", help="A new limit (150), or more of it (+60).")
 @click.option("--model", help="Alias of the model to go on with.")
 @click.option("--say", help="A word to the agent at its next turn.")
@@ -68,6 +69,14 @@ def pause(ctx: click.Context, tasks: tuple[str, ...], now: bool, dry_run: bool, 
 def resume(ctx: click.Context, /, tasks: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> int:
     """Go on from the pointer, from any end but `completed`. Budgets are not reset."""
     body = _given(budget=pairs("--budget", given["budgets"]), model=given["model"], say=given["say"])
+    if given["held"]:
+        found = connect(ctx).get("/v1/tasks", [("state", "paused"), ("limit", 10000)])["tasks"]
+        tasks = (*tasks, *(task["task"] for task in found if task["waits_for"] == "resume"))
+        if not tasks:
+            render.note("No task is held.")
+            return 0
+    elif not tasks:
+        raise Problem(USAGE, "No task is named.", "Write harnessctl resume TASK..., or --held for all that are held.")
     return verb(ctx, "resume", tasks, body, dry_run=dry_run, as_json=as_json)
 
 

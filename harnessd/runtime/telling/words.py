@@ -70,6 +70,8 @@ def alert_of(key: str, state: str, facts: Mapping[str, Any], count: int, lasting
     if event.startswith("policy_"):
         names["revision"] = data.get("revision", facts["revision"])
     title = _TITLES.get(event, event.replace("_", " ")).format_map(names)
+    if event == "recovery_stopped" and not facts["task"]:
+        title = "the daemon ended uncleanly too often: what was interrupted is held"
     prefix = {"still": "still: ", "ended": "over: "}.get(state, "")
     return {
         "key": key,
