@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from harnessd.defence.incident import Tallies
-from harnessd.domain.effect import canonical_json
 from harnessd.domain.failure import ErrorClass
 from harnessd.domain.session import Node, NodeKind
 from harnessd.engine.situation import PendingCall, Situation
-from harnessd.policy.loop import Call, LoopPolicy, Turn, fingerprint
+from harnessd.policy.loop import Call, LoopPolicy, Turn, fingerprint, identity
 
 # What was not done says nothing of the model's skill.
 _NOT_DONE = ("not_started", "cancelled")
@@ -29,7 +28,7 @@ def digest(text: str) -> str:
 
 def marks(call: PendingCall, text: str, *, polling: bool, reason: str | None) -> dict[str, Any]:
     """What a result node keeps for later: digests of the call, of its result and of an error's reason."""
-    asked = canonical_json([call.name, call.use.arguments if call.use.arguments is not None else call.use.raw])
+    asked = identity(call.name, call.use.arguments if call.use.arguments is not None else call.use.raw)
     return {
         "place": call.place,
         "asked": digest(asked),
@@ -47,7 +46,7 @@ def number(node: Node) -> int:
 def turns_of(path: Sequence[Node], policy: LoopPolicy) -> list[tuple[int, Turn]]:
     """The newest turns, oldest first, each with the number of its assistant node; as many as a detector may need."""
     shape = policy.shape
-    longest = max(shape.repeat_call or 0, 2 * (shape.alternate or 0), shape.same_error or 0, shape.no_progress or 0)
+    longest = max(shape.repeat_call or 0, 4 * (shape.alternate or 0), shape.same_error or 0, shape.no_progress or 0)
     found: list[tuple[int, Turn]] = []
     results: list[Node] = []
     for node in reversed(path):

@@ -27,7 +27,7 @@ class LoopShape(Shape):
     repeat_call: _Times = Field(
         description="Same tool, same arguments, same result (times, pids and ids left out), in a row."
     )
-    alternate: _Times = Field(description="A-B pairs in a row with nothing new.")
+    alternate: _Times = Field(description="A-B pairs, or circles of three or four turns, in a row with nothing new.")
     same_error: _Times = Field(description="Same tool, class and reason, in a row.")
     no_progress: Annotated[int | None, Count(low="2", high="1000", none=True)] = Field(
         description="Turns with no new result, file change or plan step."

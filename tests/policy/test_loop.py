@@ -53,6 +53,29 @@ def test_results_count_too_and_times_and_pids_are_no_change() -> None:
         ("req_011abcdef", "req_98zzzzzz", True),
         ("file /tmp/tmpabc123/x", "file /tmp/tmpzzz/x", True),
         ("Mon, 30 Nov 2026", "Tue, 1 Dec 2026", True),
+        ("started 20261130T120000Z", "started 20261130T120105Z", True),
+        ("finished in 1m 2s", "finished in 3m 40s", True),
+        ("real\t0m0.012s", "real\t0m1.112s", True),
+        ("up 2 hours", "up 5 hours", True),
+        ('{"elapsed": 0.0123}', '{"elapsed": 0.0456}', True),
+        ('"time": 1.23e-05', '"time": 2.5e-05', True),
+        ("30/Nov/2026:22:27:14 +0000", "01/Dec/2026:22:27:19 +0000", True),
+        ("11/30/2026", "12/01/2026", True),
+        ("30.11.2026", "01.12.2026", True),
+        ("Nov 30 22:27:14 host x", "Dec  1 02:01:09 host x", True),
+        ("goroutine 17 [running]", "goroutine 18 [running]", True),
+        ("Thread-12", "Thread-13", True),
+        ("127.0.0.1:54321 reset", "127.0.0.1:54399 reset", True),
+        ("job id 17 queued", "job id 18 queued", True),
+        ("/var/folders/ab/x1/T/tmpq", "/var/folders/ab/x2/T/tmpz", True),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "01BX5ZZKBKACTAV9WEVGEMMVRZ", True),
+        ("id 3f2504e0-4f89-11d3-9a0c-0305e82c3301", "id 4f2504e0-4f89-11d3-9a0c-0305e82c3302", True),
+        ("\x1b[32mok\x1b[0m", "ok", True),
+        ("task 3 of 9: ok", "task 4 of 9: ok", False),
+        ("10.0.0.1:8080", "10.0.0.1:8081", False),
+        ("version 1.2.3", "version 1.2.4", False),
+        ("downloaded 12 MB", "downloaded 15 MB", False),
+        ("temperature 21.5", "temperature 21.6", False),
         ("3 tests failed", "2 tests failed", False),
         ("line 10: error", "line 12: error", False),
         ("running 40%", "running 80%", False),
@@ -84,6 +107,51 @@ def test_alternating_pairs() -> None:
     assert loop is not None
     assert (loop.detector, loop.times) == ("alternate", 3)
     assert found(a, b, a, b, a, one(command="b", result="new")) is None
+
+
+@pytest.mark.parametrize("names", ["abc", "abcd", "aab", "abac"])
+def test_longer_circles(names: str) -> None:
+    circle = [one(command=name) for name in names]
+    assert found(*circle, *circle) is None
+    loop = found(*circle, *circle, *circle)
+    assert loop is not None
+    assert (loop.detector, loop.times) == ("alternate", 3)
+    fresh = [*circle[:-1], one(command=names[-1], result="new")]
+    assert found(*circle, *circle, *fresh) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"path": "src", "depth": 2, "all": False},
+        {"all": False, "depth": 2, "path": "src"},
+        {"path": " src\n", "depth": 2, "all": False},
+        {"path": "src", "depth": 2.0, "all": False},
+        {"path": "src", "depth": 2, "all": False, "limit": None},
+    ],
+)
+def test_one_call_spelled_in_other_ways(other: dict[str, object]) -> None:
+    # c11
+    first = Turn((Call("tool/list_files", {"path": "src", "depth": 2, "all": False}, "a b"),))
+    again = Turn((Call("tool/list_files", other, "a b"),))
+    assert found(first, again, first) is not None
+
+
+@pytest.mark.parametrize("other", [{"path": "src2"}, {"path": "src", "depth": 3}, {"path": "src", "depth": True}, {}])
+def test_another_call_is_another(other: dict[str, object]) -> None:
+    first = Turn((Call("tool/list_files", {"path": "src", "depth": 1}, "a b"),))
+    assert found(first, Turn((Call("tool/list_files", other, "a b"),)), first) is None
+
+
+def test_the_same_error_in_other_words_is_no_progress() -> None:
+    words = ("connection refused", "could not connect", "no route to the host", "host is down")
+    turns = [
+        one(command=f"ping {n}", error_class="execution_failed", reason=words[n % 4], result=words[n % 4])
+        for n in range(8)
+    ]
+    loop = found(*turns)
+    assert loop is not None
+    assert loop.detector == "no_progress"
 
 
 def test_the_same_error_with_other_arguments() -> None:
