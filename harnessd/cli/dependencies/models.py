@@ -22,7 +22,7 @@ def list_models(ctx: click.Context, as_json: bool) -> int:
     if as_json:
         render.out_json({"models": found})
         return 0
-    head = ["MODEL", "PROTOCOL", "NAME", "BREAKER", "CALLS", "IN LINE", "FIRST EVENT", "USD TODAY"]
+    head = ["MODEL", "PROTOCOL", "NAME", "BREAKER", "CALLS", "IN LINE", "FIRST EVENT", "PRICE", "USD TODAY"]
     rows = [
         [
             row["model"],
@@ -32,12 +32,25 @@ def list_models(ctx: click.Context, as_json: bool) -> int:
             f"{row['running']}/{row['concurrency']}" if row["concurrency"] else row["running"],
             row["waiting"],
             render.duration(row["median_first_event_s"]) if row["median_first_event_s"] is not None else "",
+            _price(row.get("price")),
             f"{row['cost_usd_today']:.2f}",
         ]
         for row in found
     ]
-    render.out_lines(render.table(rows, head, (4, 5, 6, 7)))
+    render.out_lines(render.table(rows, head, (4, 5, 6, 8)))
     return 0
+
+
+def _price(price: Mapping[str, Any] | None) -> str:
+    """USD per million tokens, in and out, and whose price it is where it is not the model's own in harness.yaml."""
+    if price is None or price["source"] == "unknown":
+        return "unknown"
+    if not price["input"] and not price["output"]:
+        return "free"
+    shown = f"{price['input']:g} in, {price['output']:g} out"
+    if price["source"] == "dearest":
+        return f"unknown: as {price['by']}, {shown}"
+    return f"{shown} ({price['by'].partition(' ')[0]})" if price["source"] == "listed" else shown
 
 
 @click.command(name="check")
