@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harnessd.defence.line3_repair.transcript import Receiver
-from harnessd.defence.line3_repair.transcript.anthropic_form import block_of
-from harnessd.defence.line3_repair.transcript.chat_form import message_of
+from harnessd.defence.line3_repair.transcript.forms.anthropic import block_of
+from harnessd.defence.line3_repair.transcript.forms.openai_chat import message_of
+from harnessd.defence.line3_repair.transcript.forms.openai_responses import item_of
 from harnessd.defence.line3_repair.transcript.messages import turn_of
-from harnessd.defence.line3_repair.transcript.responses_form import item_of
 from harnessd.defence.line3_repair.transcript.turns import Kind, Notes, Part, Turn
 from harnessd.domain.effect import well_formed
 from harnessd.domain.messages import Block, Message, OpaqueBlock, TextBlock, ToolResultBlock, ToolUseBlock

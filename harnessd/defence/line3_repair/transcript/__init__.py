@@ -10,23 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harnessd.defence.line3_repair.transcript import (
-    anthropic_form,
-    chat_form,
-    media,
-    ordering,
-    parts,
-    responses_form,
-)
+from harnessd.defence.line3_repair.transcript import media, ordering, parts
 from harnessd.defence.line3_repair.transcript.characters import cleaned
+from harnessd.defence.line3_repair.transcript.forms import anthropic, openai_chat, openai_responses
 from harnessd.defence.line3_repair.transcript.messages import turns_of
-from harnessd.defence.line3_repair.transcript.pairing import Journal, Known, nothing_known, pair
+from harnessd.defence.line3_repair.transcript.pairs.pairing import Journal, Known, nothing_known, pair
 from harnessd.defence.line3_repair.transcript.receiver import PROTOCOLS, TARGETS, Receiver, receiver
 from harnessd.defence.line3_repair.transcript.turns import Note, Notes, Turn
 
 __all__ = ["PROTOCOLS", "TARGETS", "Journal", "Known", "Note", "Receiver", "Repaired", "legal", "receiver", "repair"]
 
-_FORMS = {"anthropic": anthropic_form, "openai-chat": chat_form, "openai-responses": responses_form}
+_FORMS = {"anthropic": anthropic, "openai-chat": openai_chat, "openai-responses": openai_responses}
 
 
 @dataclass(frozen=True, slots=True)

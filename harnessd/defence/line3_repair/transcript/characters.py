@@ -22,8 +22,17 @@ def cleaned(messages: list[Any], notes: Notes) -> list[Any]:
             found.append(message)
             continue
         notes.add("bad_characters", place, "NUL bytes, half characters or contents nested too deeply are taken out")
-        found.append(_clean(message, 0))
+        found.append(_unsealed(_clean(message, 0)) if _sealed_dirty(message) else _clean(message, 0))
     return found
+
+
+def _sealed_dirty(message: Any) -> bool:
+    return isinstance(message, Mapping) and _dirty(message.get("encrypted_content"), 0)
+
+
+def _unsealed(message: dict[str, Any]) -> dict[str, Any]:
+    """A sealed thought that was edited is none any more."""
+    return message | {"encrypted_content": None}
 
 
 def _dirty(value: Any, depth: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harnessd.defence.line3_repair.transcript.matching import Pair, Pairs
+from harnessd.defence.line3_repair.transcript.pairs.matching import Pair, Pairs
 from harnessd.defence.line3_repair.transcript.turns import Kind, Notes, Part, Turn, with_parts
 
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from harnessd.defence.line3_repair.transcript.matching import Pair, Pairs, match
-from harnessd.defence.line3_repair.transcript.naming import Namer
-from harnessd.defence.line3_repair.transcript.placing import beside, inside
+from harnessd.defence.line3_repair.transcript.pairs.matching import Pair, Pairs, match
+from harnessd.defence.line3_repair.transcript.pairs.naming import Namer
+from harnessd.defence.line3_repair.transcript.pairs.placing import beside, inside
 from harnessd.defence.line3_repair.transcript.receiver import Receiver
 from harnessd.defence.line3_repair.transcript.turns import Kind, Notes, Part, Turn, mended, with_parts
 
