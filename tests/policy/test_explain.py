@@ -72,6 +72,29 @@ def test_whole_kinds_and_wrong_paths() -> None:
     assert explain("retri", SHIPPED) == 'no kind "retri": did you mean "retry"?'
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("budget.warn", '"budget.warn_at" or "budget.warning"'),
+        ("budget.tool_calls", '"budget.limits.tool_calls"'),
+        ("budget.limits.tool", '"budget.limits.tool_calls"'),
+        ("retry.rate_limited", '"retry.model.classes.rate_limited" or "retry.tool.classes.rate_limited"'),
+        ("retry.model.classes.rate_limitd.retries", '"retry.model.classes.rate_limited.retries"'),
+        ("tools.timeout", '"tools.rules.timeout"'),
+        ("notify.webhook", '"notify.channels.NAME.webhook"'),
+    ],
+)
+def test_a_wrong_path_names_every_key_that_it_may_mean(path: str, meant: str) -> None:
+    said = explain(path, SHIPPED)
+    assert isinstance(said, str)
+    assert said.endswith(f": did you mean {meant}?")
+
+
+@pytest.mark.parametrize("path", ["loop.x", "retry.retries", "limits.tokens", "budget.zzz"])
+def test_a_wrong_path_that_may_mean_anything_names_nothing(path: str) -> None:
+    assert "did you mean" not in str(explain(path, SHIPPED))
+
+
 def test_the_schemas_accept_what_is_shipped() -> None:
     # R7.3
     validator = jsonschema_rs.validator_for(any_kind())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harnessd.policy.assembly.kinds import ALL_KINDS, DAEMON_KINDS
+from pydantic import BaseModel
+
+from harnessd.policy.assembly.kinds import ALL_KINDS, DAEMON_KINDS, KINDS
 from harnessd.policy.assembly.merge import MERGED_LISTS, Document
 from harnessd.policy.language.figures import Count
-from harnessd.policy.language.shape import NAME_PATTERN
+from harnessd.policy.language.shape import NAME_PATTERN, model_at
 from harnessd.policy.language.source import (
     ListNode,
     MapNode,
@@ -69,6 +72,35 @@ class _Head:
         self.sound = False
 
 
+def _without_kind(root: MapNode) -> Iterator[Problem]:
+    """A document that does not say its kind: which it may be, and what in it is nearly a key of that kind."""
+    named = [kind for kind in ALL_KINDS if kind in root or f"{kind}s" in root]
+    fits = [kind for kind in ALL_KINDS if any(key in KINDS[kind].shape.model_fields for key in root)]
+    likely = named or (fits if len(fits) == 1 else [])
+    yield Problem.at(root.place, 'the key "kind" is missing', f"write kind: {', '.join(likely or ALL_KINDS)}")
+    for kind in likely:
+        known = _key_names(KINDS[kind].shape)
+        for key, place in _keys_below(root):
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+            if near and key not in known and key not in (kind, f"{kind}s"):
+                yield Problem.at(place, f'unknown key "{key}"', f'did you mean "{near[0]}"?')
+
+
+def _key_names(shape: type[BaseModel], depth: int = 4) -> set[str]:
+    names = {field.alias or name for name, field in shape.model_fields.items()}
+    for name in list(names) if depth else ():
+        inner = model_at(shape, (name,))
+        if inner is not None:
+            names |= _key_names(inner, depth - 1)
+    return names
+
+
+def _keys_below(node: Any) -> Iterator[tuple[str, Place]]:
+    for key, below in node.items() if isinstance(node, MapNode) else ():
+        yield key, node.keys_at[key]
+        yield from _keys_below(below)
+
+
 def _document(root: Any, problems: list[Problem], *, builtin: bool) -> Document | None:
     if not isinstance(root, MapNode):
         message = "an empty document" if isinstance(root, Scalar) and not root.text else f"{quoted(root)} is no policy"
@@ -76,7 +108,7 @@ def _document(root: Any, problems: list[Problem], *, builtin: bool) -> Document 
         return None
     head = _Head(root, problems)
     if "kind" not in root:
-        head.problem(Problem.at(root.place, 'the key "kind" is missing', f"write kind: {', '.join(ALL_KINDS)}"))
+        head.problem(*_without_kind(root))
         return None
     kind = head.value("kind", _KindWord(words=ALL_KINDS))
     name = head.value("name", Text(pattern=NAME_PATTERN, wanted="a name of a policy"), "default")

@@ -67,7 +67,7 @@ class Count(Bounded):
         if re.fullmatch(r"0[0-9]+", text):
             would = "8-based number" if re.fullmatch(r"[0-7]+", text) else "text"
             return f"write {int(text)} (YAML 1.1 would have read {would})"
-        if re.fullmatch(r"[0-9_]+", text):
+        if re.fullmatch(r"[0-9][0-9_]{0,20}", text):
             return f"write {text.replace('_', '')}"
         if re.fullmatch(r"[0-9]+[Km]", text):
             return f"write {text[:-1]}k or {text[:-1]}M (thousands, millions)"
@@ -103,7 +103,7 @@ class Usd(Number):
             return Number.figure(self, text)
         except ValueError:
             bare = re.sub(r"(?i)usd|[$\s]", "", text)
-            shown = bare if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", bare) else "5.00"
+            shown = re.sub(r"^0+(?=[0-9])", "", bare) if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", bare) else "5.00"
             raise ValueError(f"write {shown}") from None
 
     def value(self, scalar: Scalar) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
@@ -15,6 +16,7 @@ from harnessd.policy.language.shape import Entry, Policy
 from harnessd.policy.language.source import ListNode, MapNode, Scalar, did_you_mean, find
 from harnessd.policy.values import Reader
 
+_AS_NEAR = 3  # keys that a wrong path may mean as well as each other
 HEAD_KEYS = (
     ("kind", "word", "required", " ".join(KINDS), "Which kind of policy this document is."),
     ("name", "text", "default", "[a-z][a-z0-9_-]{0,62}", "Unique in its kind; daemon kinds only have `default`."),
@@ -57,8 +59,27 @@ def explain(path: str, shipped: Mapping[tuple[str, str], Policy[Any]]) -> tuple[
     found = tuple(key for key in every if _below(key.asked, path.replace("[]", "")))
     if found:
         return found
-    known = {".".join(key.asked.split(".")[:length]) for key in every for length in range(1, 9)}
-    return f'no key "{rest}" in {kind}: {did_you_mean(path, known)}'
+    known = {".".join(key.asked.split(".")[:length]) for key in every for length in range(2, 9)} - {kind}
+    meant = _meant(path.replace("[]", ""), known)
+    return f'no key "{rest}" in {kind}' + (f": {meant}" if meant else "")
+
+
+def _meant(path: str, known: Collection[str]) -> str:
+    """What a wrong path may mean, as a remedy. Where several keys are as near, all are named, or none."""
+    every, last = sorted(known), path.rpartition(".")[2]
+    lasts = {one.rpartition(".")[2] for one in every}
+    near = difflib.get_close_matches(last, lasts, n=3, cutoff=0.75)
+    looks: tuple[list[str], ...] = (
+        [one for one in every if one.startswith(path) and "." not in one[len(path) :]],  # only begun
+        difflib.get_close_matches(path, every, n=1, cutoff=0.85),
+        [one for one in every if one.rpartition(".")[2] == last],  # the right key, in the wrong place
+        [one for one in every if one.rpartition(".")[2] in near],
+    )
+    found = next((look for look in looks if 0 < len(look) <= _AS_NEAR), [])
+    if not found:
+        return ""
+    *others, final = (f'"{one}"' for one in found)
+    return f"did you mean {', '.join(others)} or {final}?" if others else f"did you mean {final}?"
 
 
 def _below(asked: str, wanted: str) -> bool:

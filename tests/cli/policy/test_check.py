@@ -118,6 +118,24 @@ def test_an_empty_file_says_empty(place: Place, ctl: Ctl) -> None:
     assert "policies/nothing.yaml:1:1: empty" in done.out
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "problem"),
+    [
+        ("budgets:\n  tool_cals: 90\n", "budget", '2:3: unknown key "tool_cals": did you mean "tool_calls"?'),
+        ("limits: {tool_cals: 90}\n", "limits", ""),
+        ("warn_at: [50%]\n", "budget", ""),
+        ("tiers: {compat: 80%}\n", "compaction", '1:9: unknown key "compat": did you mean "compact"?'),
+    ],
+)
+def test_a_document_without_its_kind(place: Place, ctl: Ctl, text: str, kind: str, problem: str) -> None:
+    # h08
+    place.write("x.yaml", text)
+    done = ctl("check")
+    assert done.code == 1
+    assert f'policies/x.yaml:1:1: the key "kind" is missing: write kind: {kind}\n' in done.out
+    assert problem in done.out
+
+
 def test_secrets_are_looked_for_only_when_asked(place: Place, ctl: Ctl, monkeypatch: pytest.MonkeyPatch) -> None:
     # A14, h16
     place.write("notify.yaml", "kind: notify\nchannels: {ops: {webhook: {url: {credential: ops_url}}}}\n")
