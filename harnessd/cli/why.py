@@ -21,9 +21,7 @@ _REMEDIES = {
 @click.command()
 @task_argument
 @click.argument("node", required=False)
-@click.option(
-    "--evidence", "as_file", is_flag=True, help="Print the newest answer as the FILE of policy classify."
-)
+@click.option("--evidence", "as_file", is_flag=True, help="Print the newest answer as the FILE of policy classify.")
 @json_option
 @connection
 @click.pass_context
@@ -111,6 +109,9 @@ def _what(one: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
     if budget := evidence.get("budget"):
         return f"{budget} {evidence.get('used')} of {evidence.get('limit')} used"
     dependency = evidence.get("dependency", "something")
+    if window := evidence.get("window"):
+        full = f"{evidence['used']:.0%} full ({evidence['tokens']:,} of {window:,} tokens)"
+        return f"the window of {dependency} is {full}"
     if question := evidence.get("question"):
         return f"{dependency} needs approval: {question}"
     answered = " ".join(str(evidence[key]) for key in ("status", "code", "type", "transport") if evidence.get(key))

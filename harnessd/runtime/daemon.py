@@ -16,7 +16,7 @@ from typing import Any
 from harnessd.config.reload import Outcome
 from harnessd.domain.events import EventType
 from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, StoreLocked, StoreLost
-from harnessd.domain.ports import Clock, Refused, Store
+from harnessd.domain.ports import Clock, History, Refused, Store
 from harnessd.domain.task import TaskDraft
 from harnessd.engine.protocol import StepDown
 from harnessd.runtime import telemetry
@@ -57,6 +57,7 @@ class Facade:
     keeper: Keeper
     reload: Callable[[Callable[[Outcome], Awaitable[Any]], bool], Awaitable[Any]]  # (who hears of it, yes)
     channel: Callable[[str, str], Awaitable[Mapping[str, Any] | Refused]]  # one message to try it: (name, by)
+    window: Callable[[History], Mapping[str, Any] | Refused]  # what fills a task's window
     sources: Callable[[], Mapping[str, Any]] = dict  # which files are read, and what agents ask for
     _errands: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -94,6 +95,9 @@ class Facade:
 
     def effective(self, draft: TaskDraft, task: str | None) -> Mapping[str, Any]:
         return self.in_force(draft, task)
+
+    def context(self, history: History) -> Mapping[str, Any] | Refused:
+        return self.window(history)
 
     def policies(self) -> Mapping[str, Any]:
         return {**self.keeper.facts(), "guard": self.keeper.guard, **self.sources()}

@@ -185,7 +185,11 @@ def _place(task: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not task["node"]:
         return [("in", task["workspace"])]
     recovered = f", {task['recoveries']} recoveries" if task["recoveries"] else ""
-    return [("at", f"{task['node']}{recovered}   harnessctl tree {task['task']}"), ("in", task["workspace"])]
+    rows = [("at", f"{task['node']}{recovered}   harnessctl tree {task['task']}"), ("in", task["workspace"])]
+    if window := task.get("context"):
+        full = f"{window['used']:.0%} of {window['effective']:,} tokens"
+        rows.append(("context", f"{full}   harnessctl context {task['task']}"))
+    return rows
 
 
 def _show_budgets(task: Mapping[str, Any]) -> None:

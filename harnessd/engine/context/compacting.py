@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from harnessd.defence.incident import CONTEXT_FULL
 from harnessd.defence.line3_repair.compaction import emergency, summary
@@ -32,6 +33,7 @@ WARNING = (
     "[harnessd] The context window is {used:.0%} full, and making the history smaller did not help enough. Finish what "
     "is under way with short answers and small outputs, and keep notes of what matters in files."
 )
+_BY = {"squeeze": "keeping long results as files", "summary": "a summary", "trim": "cutting without a summary"}
 _KEPT = re.compile(r"\bkept-(n\d+)\b")
 
 
@@ -48,6 +50,7 @@ def before_call(s: Situation, model: ModelFacts) -> Failure | bool:
     if "overflow" in known:
         return _begin(s, model, known["overflow"], LAST)
     where = measuring.where(s, model)
+    note(s, now=[round(where.used * where.window), where.window])
     if where.tier == "none":
         if "told" in known:
             note(s, told=None)
@@ -209,8 +212,10 @@ def _record(  # noqa: PLR0913 - what a compaction is, in one unit of work
     remedy = Compact(max(1, tries), s.rules.compaction.shape.emergency_tries if tries else 1)
     evidence = {
         "dependency": f"model/{model.alias}",
-        "message": f"{scene.size:,} tokens of a window of {standing.window:,}; made smaller to about {after:,}",
+        "message": f"made smaller by {_BY[replaced.how]}, to about {after:,} tokens",
         "how": replaced.how,
+        "window": standing.window,
+        "tokens": scene.size,
         "used": round(standing.used, 3),
         **({"why": why} if why else {}),
     }
@@ -314,18 +319,38 @@ def _full(s: Situation, model: ModelFacts, where: compaction_policy.Standing) ->
 def diagnosis(s: Situation, alias: str) -> str:
     """The biggest parts of the next request, in words."""
     factor = measuring.ratio(s, alias)
-    rows = [(name, round(raw * factor)) for name, raw in parts(s)]
+    rows = [
+        (f"{part.name} at {part.node}" if part.node else part.name, round(part.tokens * factor)) for part in parts(s)
+    ]
     return emergency.largest(rows, measuring.size(s, alias))
 
 
-def parts(s: Situation) -> list[tuple[str, int]]:
-    """What the next request is made of, in our own estimate: fixed parts first, then each node."""
-    named = {NodeKind.COMPACTION: "notes of the last compaction", NodeKind.USER: "request", NodeKind.NOTICE: "notice"}
-    rows = [("system prompt and tools", measuring.overhead(s))]
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of the next request, in our own estimate."""
+
+    kind: str
+    name: str
+    node: str
+    tokens: int
+
+
+_PARTS = {
+    NodeKind.COMPACTION: ("notes", "notes of earlier turns"),
+    NodeKind.USER: ("request", "words of a person"),
+    NodeKind.NOTICE: ("notice", "notice"),
+    NodeKind.ASSISTANT: ("answer", "answer"),
+}
+
+
+def parts(s: Situation) -> list[Part]:
+    """What the next request is made of: fixed parts first, then each node that stands."""
+    rows = [Part("system", "system prompt and tools", "", measuring.overhead(s))]
     for node in measuring.shown(s):
-        tool = node.payload.get("facts", {}).get("tool", "a tool")
-        name = f"result of {tool}" if node.kind is NodeKind.TOOL_RESULT else named.get(node.kind, "answer")
-        rows.append((f"{name} at {node.id}", measuring.raw_of(s, node)))
+        kind, name = _PARTS.get(
+            node.kind, ("result", f"result of {node.payload.get('facts', {}).get('tool', 'a tool')}")
+        )
+        rows.append(Part(kind, name, node.id, measuring.raw_of(s, node)))
     return rows
 
 

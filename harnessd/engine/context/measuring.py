@@ -43,20 +43,36 @@ def shown(s: Situation) -> list[Node]:
 
 def size(s: Situation, alias: str) -> int:
     """Tokens of the next request to a model."""
-    nodes = shown(s)
-    raw = overhead(s) + sum(raw_of(s, node) for node in nodes)
+    raw = raw_size(s)
     own = round(raw * ratio(s, alias))
-    fresh = 0
+    told = _told(s, alias)
+    if told is None:
+        return own
+    return max(told, own) if raw > _SMALL else told
+
+
+def counted(s: Situation, alias: str) -> bool:
+    """The size rests on a count of the service, not on our estimate alone."""
+    return _told(s, alias) is not None
+
+
+def _told(s: Situation, alias: str) -> int | None:
+    """What the service counted last for a view that still stands, with what came since."""
+    nodes, fresh = shown(s), 0
+    since = _number(nodes[0]) if nodes and nodes[0].kind is NodeKind.COMPACTION else 0
     for node in reversed(nodes):
-        if node.kind is NodeKind.COMPACTION:
-            break
+        if _number(node) <= since:
+            break  # its count is of the view before the compaction
         facts = node.payload.get("facts", {})
         usage = facts.get("usage") if node.kind is NodeKind.ASSISTANT else None
         if usage and facts.get("model") == alias and (charged := sum(usage.values())):
-            counted = int(charged) + round(fresh * ratio(s, alias))
-            return max(counted, own) if raw > _SMALL else counted
+            return int(charged) + round(fresh * ratio(s, alias))
         fresh += raw_of(s, node)
-    return own
+    return None
+
+
+def _number(node: Node) -> int:
+    return int(node.id[1:])
 
 
 def raw_of(s: Situation, node: Node) -> int:

@@ -129,6 +129,7 @@ class Handlers(PolicyHandlers, DependencyHandlers):
                 "prompt": task.draft.prompt,
                 "last_failure": failure or None,
                 "decisions": len(decisions),
+                "context": show.show_window(task),
                 **await self._last_words(task),
                 "state_since": await self._since(task),
                 "next": show.steps_now(task, failure, self._models(), self._used_up(task)),

@@ -157,6 +157,7 @@ ROUTES: tuple[RouteRow, ...] = (
     ),
     RouteRow("GET", "/v1/tasks/{task}/nodes", "nodes", "The session tree, all branches.", "Nodes", errors=(404, 409)),
     RouteRow("GET", "/v1/tasks/{task}/nodes/{node}", "node", "One node with its payload.", errors=(404, 409)),
+    RouteRow("GET", "/v1/tasks/{task}/context", "context", "What fills the window of a task.", errors=(404, 409)),
     RouteRow("GET", "/v1/tasks/{task}/decisions", "decisions", "All decisions, in order.", errors=(404, 409)),
     RouteRow("GET", "/v1/tasks/{task}/effects", "effects", "The journal of effects, in order.", errors=(404, 409)),
     RouteRow("GET", "/v1/inbox", "inbox", "What waits for a person, oldest first.", query=_INBOX, errors=(422,)),

@@ -71,6 +71,12 @@ def show_task(task: Task) -> dict[str, Any]:
     }
 
 
+def show_window(task: Task) -> dict[str, Any] | None:
+    """How full the window was at the last look: tokens, of which window, part; None before the first call."""
+    now = task.counters.context.get("now")
+    return None if now is None else {"tokens": now[0], "effective": now[1], "used": round(now[0] / max(1, now[1]), 4)}
+
+
 def show_budgets(task: Task, limits: Mapping[str, Any], now: float, life_s: float | None) -> list[dict[str, Any]]:
     """Each budget that has a limit or was used: used, limit, left, and the levels already warned of.
 
