@@ -67,8 +67,7 @@ from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool, PoolSettings
 from harnessd.stores import SqlStore, database_path, open_store
 from harnessd.stores import restore as restore_store
-from harnessd.tools import TOUCHES, Declared, Jobs, builtin_tools, command_tools, partial_output
-from harnessd.tools.arguments import misfits
+from harnessd.tools import TOUCHES, Declared, Jobs, builtin_tools, command_tools, misfits, partial_output
 from harnessd.tools.process import adopt_orphans
 from harnessd.workspace.checkpoints import Checkpoints, Limits
 from harnessd.workspace.confine import confine

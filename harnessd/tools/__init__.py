@@ -13,7 +13,7 @@ from harnessd.domain.ports import Confine, Tool, ToolContext, ToolOutcome
 from harnessd.domain.workspace import Touches
 from harnessd.net.strangers import Strangers
 from harnessd.tools.answers import failed
-from harnessd.tools.arguments import cleaned, validate
+from harnessd.tools.arguments import cleaned, misfits, validate
 from harnessd.tools.command import CommandTool, Declared
 from harnessd.tools.files import EditFile, ReadFile, WriteFile
 from harnessd.tools.http import HttpRequest
@@ -23,7 +23,17 @@ from harnessd.tools.plan import TaskList
 from harnessd.tools.search import ListFiles, SearchFiles
 from harnessd.tools.shell import Bash
 
-__all__ = ["TOUCHES", "Checked", "Declared", "Jobs", "builtin_tools", "command_tools", "partial_output", "validate"]
+__all__ = [
+    "TOUCHES",
+    "Checked",
+    "Declared",
+    "Jobs",
+    "builtin_tools",
+    "command_tools",
+    "misfits",
+    "partial_output",
+    "validate",
+]
 
 # What they may write of a workspace, where that is not anything.
 TOUCHES: Mapping[str, Touches] = {
