@@ -247,7 +247,7 @@ class _Daemon:
         prober = Prober(traffic, store, self.clock, pool.wake, self.settings.workers)
         in_force.changed += [traffic.changed, prober.limits_changed, pool.wake]
         self.dependencies = Dependencies(
-            traffic, gateway, store, self.clock, models=self.configured.models, tools=self.tools, woken=pool.wake
+            traffic, gateway, store, self.clock, models=self.configured.models, tools=self.tools, workers=pool
         )
         return prober
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,27 @@ def test_another_model_answers_where_the_first_does_not(tmp_path: Path) -> None:
         assert "degraded" in logs.stdout, logs.stdout
         counts = [entry["model"] for entry in service.requests_now()["last"]]
         assert counts == ["busy", "busy", "spare"]
+
+
+def test_the_status_says_who_answers_for_whom(tmp_path: Path) -> None:
+    # R3.4
+    slow = {"turns": [{"when": {"first": True}, "call": {"tool": "bash", "args": {"command": "sleep 60"}}}]}
+    with running_simulator({**BUSY, "spare": slow}) as service, running(tmp_path) as daemon:
+        daemon.configure(settings(tmp_path, service.url, {"busy": "anthropic", "spare": "openai-chat"}))
+        folder = tmp_path / "policies"
+        folder.mkdir()
+        (folder / "own.yaml").write_text(f"{FALLBACK}---\n{QUICK}")
+        client = daemon.start()
+        body = {"prompt": "Wait.", "agent": "busy", "workspace": str(daemon.workspace("a"))}
+        task = client.post("/v1/tasks", body)["task"]
+        until = time.monotonic() + 20
+        while client.get(f"/v1/tasks/{task}")["tool_calls"] == 0:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        daemon_wide, of_task = daemon.ctl("status").stdout, daemon.ctl("status", task).stdout
+        assert "degraded: model/spare answers for 1 running task" in daemon_wide, daemon_wide
+        assert "degraded model/spare answers for model/busy" in of_task, of_task
+        assert daemon.ctl("cancel", task).returncode == 0
 
 
 def test_an_agent_in_circles_is_nudged_and_then_put_to_a_person(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from harnessd.domain.breaker_store import BreakerStore
 from harnessd.domain.failure import ErrorClass, Failure
@@ -11,6 +11,7 @@ from harnessd.domain.messages import Message, ModelReply, ModelRequest, TextBloc
 from harnessd.domain.ports import Clock, Refused, Tool
 from harnessd.policy.budget import shown
 from harnessd.runtime.gateway import Gateway
+from harnessd.runtime.policies.in_force import Standing
 from harnessd.runtime.traffic.breakers import Breaker
 from harnessd.runtime.traffic.caller import NOBODY
 from harnessd.runtime.traffic.passage import Traffic
@@ -29,6 +30,16 @@ _REMEDIES: Mapping[ErrorClass, str] = {
 }
 
 
+class Workers(Protocol):
+    """Who works on tasks."""
+
+    def wake(self) -> None:
+        """Something may be claimable."""
+
+    def standing(self) -> Sequence[Standing]:
+        """The running tasks with what is known of them now."""
+
+
 class Dependencies:
     """The daemon's models, tools and breakers for the control API."""
 
@@ -41,11 +52,11 @@ class Dependencies:
         *,
         models: Callable[[], Mapping[str, Mapping[str, Any]]],
         tools: Mapping[str, Tool],
-        woken: Callable[[], None] = lambda: None,
+        workers: Workers,
     ) -> None:
-        """`models`: alias -> what harness.yaml says of it; `woken` is called when parked tasks were queued."""
+        """`models`: alias -> what harness.yaml says of it; `workers` are woken when parked tasks were queued."""
         self._traffic, self._gateway, self._store, self._clock = traffic, gateway, store, clock
-        self._models, self._tools, self._woken = models, tools, woken
+        self._models, self._tools, self._workers = models, tools, workers
 
     # --- breakers ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +132,7 @@ class Dependencies:
             return {"woken": (await self._store.parked_on()).get(name, 0), "remedy": ""}
         woken = await self._store.wake_parked(name, _ALL, self._clock.now(), f"model check: {name} answers")
         if woken:
-            self._woken()
+            self._workers.wake()
         return {"woken": woken, "remedy": ""}
 
     def _ill(self, alias: str, failure: Failure) -> dict[str, Any]:
@@ -177,8 +188,8 @@ class Dependencies:
     # --- warnings ----------------------------------------------------------------------------------------------------
 
     def warnings(self) -> list[dict[str, Any]]:
-        """Names whose money of the day is nearly or wholly used up."""
-        found = []
+        """Who answers for whom now, and names whose money of the day is nearly or wholly used up."""
+        found = list(self._stand_ins())
         for name in self._traffic.days.names():
             limits = self._traffic.desk.settings(name)
             charged = self._traffic.days.charged(name)
@@ -186,6 +197,18 @@ class Dependencies:
                 of = f"{charged:.2f} of {shown('cost_usd', limits.cost_usd_per_day)} USD today"
                 found.append({"what": name, "sentence": f"{of}; then {limits.do[0]} until 00:00 UTC"})
         return found
+
+    def _stand_ins(self) -> Iterator[dict[str, Any]]:
+        """Degradations of the running tasks: `model/second answers for 11 tasks` (R3.4)."""
+        rows: dict[tuple[str, str], list[float]] = {}
+        for one in self._workers.standing():
+            for home, link in one.counters.degraded.items():
+                since = one.counters.roles_since.get(home.partition("/")[0], one.counters.link_since)
+                rows.setdefault((home, link), []).append(since)
+        for (home, link), times in sorted(rows.items()):
+            tasks = f"{len(times)} running task{'s' if len(times) != 1 else ''}"
+            since_at = min(times) or None
+            yield {"what": home, "since": since_at, "sentence": f"degraded: {link} answers for {tasks}"}
 
     def _known(self, name: str) -> bool:
         sort, _, rest = name.partition("/")
