@@ -93,6 +93,8 @@ def _story(
     rule: Mapping[str, Any] = one.get("rule") or {}
     by = f"   rule {rule['rule']}" if evidence.get("question") else ""
     yield f"       {render.pad('did', 12)} {_did(one)}{by}   {_place(rule)}"
+    if chain := evidence.get("chain"):
+        yield f"       {render.pad('chain', 12)} {chain['rule']}   {_place(chain)}"
     if note := evidence.get("note"):
         yield f'       {render.pad("note", 12)} "{render.one_line(note)}"'
     for passed in evidence.get("passed_over") or []:
