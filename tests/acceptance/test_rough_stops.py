@@ -65,7 +65,7 @@ def daemon(tmp_path: Path, service: SimulatedService) -> Iterator[Running]:
 
 
 def long_ago(daemon: Running) -> None:
-    """The starts until now lie far apart: three unclean ones in five minutes would hold the task before its own limit."""
+    """The starts until now lie far apart: three unclean ones in five minutes would hold the task before its limit."""
     with contextlib.closing(sqlite3.connect(daemon.folder / "state" / "harnessd.db")) as store, store:
         store.execute("UPDATE starts SET at = at - 400")
 

@@ -51,7 +51,8 @@ def _begun(daemon: Running) -> None:
 
 def test_three_unclean_starts_hold_what_was_interrupted_until_a_person_resumes(tmp_path: Path) -> None:
     # R6.1a
-    again = {"m": {"turns": [SCRIPT["m"]["turns"][0] | {"when": {"results": {"max": 2}}}, {"say": "Done."}]}}
+    works = {"when": {"results": {"max": 2}}, "call": {"tool": "bash", "args": {"command": "touch begun; sleep 30"}}}
+    again = {"m": {"turns": [works, {"say": "Done."}]}}
     with running_simulator(SCRIPT | again) as service, running(tmp_path) as daemon:
         _configured(daemon, service, tmp_path)
         client = daemon.start()
