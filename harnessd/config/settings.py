@@ -141,12 +141,6 @@ class Prices(Shape):
     cache_read: Annotated[float, Usd()] | None = Field(None, description="Input read from the cache; else as input.")
     cache_write: Annotated[float, Usd()] | None = Field(None, description="Input written to the cache; else as input.")
 
-    def cost_usd(self, input_: int, output: int, cache_read: int, cache_write: int) -> float:
-        """What these tokens cost; `input_` leaves cached ones out."""
-        read = self.input if self.cache_read is None else self.cache_read
-        write = self.input if self.cache_write is None else self.cache_write
-        return (input_ * self.input + output * self.output + cache_read * read + cache_write * write) / 1_000_000
-
 
 def read_nested(model: type[Shape], node: MapNode) -> Shape:
     """A shape inside a reader; its problems keep their places."""

@@ -56,7 +56,7 @@ def parse(data: bytes, file: str) -> Parsed:
 def _decoded(data: bytes, file: str, problems: list[Problem]) -> str | None:
     """The text of the bytes, or None and a problem."""
     if len(data) > LARGEST_BYTES:
-        problems.append(Problem(file, 1, 1, f"{len(data)} bytes are too many", "split the file: at most 1 MiB each"))
+        problems.append(Problem(file, 1, 1, "the file is larger than 1 MiB", "split it"))
         return None
     if data[:3] == b"\xef\xbb\xbf":
         problems.append(Problem(file, 1, 1, "the file begins with a byte order mark", "save it as UTF-8 without BOM"))
