@@ -12,12 +12,15 @@ from harnessd.domain.ports import ToolOutcome
 from harnessd.domain.record import Record
 from harnessd.domain.session import Node, NodeKind, assistant_message, blocks_of
 from harnessd.domain.task import TaskState, Verb
+from harnessd.domain.workspace import TakenCheckpoint
 from harnessd.engine.machine import Run
 from harnessd.engine.protocol import (
     CallModel,
     CallTool,
     CancelCalls,
     Cancelled,
+    CheckpointFailed,
+    CheckpointTaken,
     Command,
     Event,
     Finish,
@@ -29,6 +32,7 @@ from harnessd.engine.protocol import (
     RunBrief,
     RunState,
     StepDown,
+    TakeCheckpoint,
     TaskLeased,
     ToolFailed,
     ToolReturned,
@@ -39,7 +43,7 @@ from harnessd.policy import TaskPolicies
 from tests.engine.ledger import Ledger
 from tests.engine.scenery import BRIEF, illegal, policies
 
-ACTS = (CallModel, CallTool, CancelCalls, Wait, HandBack, Finish)
+ACTS = (CallModel, CallTool, TakeCheckpoint, CancelCalls, Wait, HandBack, Finish)
 
 
 @dataclass
@@ -51,7 +55,7 @@ class Desk:
     now: float = 1_000.0
     ledger: Ledger = field(default_factory=Ledger)
     run: Run = field(init=False)
-    under_way: dict[str, CallModel | CallTool] = field(default_factory=dict)
+    under_way: dict[str, CallModel | CallTool | TakeCheckpoint] = field(default_factory=dict)
     asked_to_end: set[str] = field(default_factory=set)
     wait: Wait | None = None
     last: HandBack | Finish | None = None
@@ -119,6 +123,9 @@ class Desk:
                 self.requests.append(act)
             case CallTool():
                 self._start(act)
+            case TakeCheckpoint():
+                assert not self.under_way, "a look at the workspace stands alone"
+                self.under_way[act.call] = act
             case CancelCalls(ended):
                 assert set(ended) == set(self.under_way)
                 self.asked_to_end |= set(ended)
@@ -195,6 +202,17 @@ class Desk:
         call = call or self.call
         self.under_way.pop(call)
         return self.feed(ToolFailed(self.now, call, failure, luck))
+
+    def looked(self, manifest: str, *, changed: int = 1) -> tuple[Command, ...]:
+        """The workspace was captured."""
+        self.under_way.pop(self.call)
+        taken = TakenCheckpoint(manifest, changed, root="/w", uncovered=())
+        return self.feed(CheckpointTaken(self.now, taken))
+
+    def not_looked(self, sentence: str, *, cancelled: bool = False) -> tuple[Command, ...]:
+        """The workspace could not be captured."""
+        self.under_way.pop(self.call)
+        return self.feed(CheckpointFailed(self.now, sentence, cancelled))
 
     def waited(self) -> tuple[Command, ...]:
         """The backoff is over."""

@@ -15,6 +15,7 @@ from harnessd.domain.record import (
     AskPerson,
     ChangeTask,
     FreezeSystem,
+    KeepCheckpoint,
     MovePointer,
     PersonMessage,
     PlanEffect,
@@ -26,7 +27,7 @@ from harnessd.domain.record import (
     SettleEffect,
     TakeMessage,
 )
-from harnessd.domain.session import Node, NodeKind, blocks_of, open_calls, path_to
+from harnessd.domain.session import Checkpoint, Node, NodeKind, blocks_of, open_calls, path_to
 from harnessd.domain.task import Counters, StopReason, TaskState, Verb, after
 from harnessd.engine.situation import JournalView
 
@@ -63,6 +64,7 @@ class Ledger:
     decisions: list[RecordDecision] = field(default_factory=list)
     events: list[RecordEvent] = field(default_factory=list)
     moves: list[ChangeTask] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
     system: str | None = None
     until: float | None = None
     reason: StopReason | None = None
@@ -83,7 +85,8 @@ class Ledger:
         """One unit of work under the lease."""
         assert self.state is TaskState.RUNNING, f"a unit without a lease: the task is {self.state}"
         draft = copy.copy(self)
-        for name in ("nodes", "effects", "questions", "messages", "delivered", "decisions", "events", "moves"):
+        rows = ("nodes", "effects", "questions", "messages", "delivered", "decisions", "events", "moves", "checkpoints")
+        for name in rows:
             setattr(draft, name, copy.copy(getattr(self, name)))
         for record in records:
             draft._take(record, now)
@@ -131,6 +134,10 @@ class Ledger:
             case AskPerson():
                 assert record.id not in self.questions, f"{record.id} is asked twice"
                 self.questions[record.id] = self._question(record, now)
+            case KeepCheckpoint(checkpoint):
+                assert checkpoint.node in self.nodes
+                assert checkpoint.ref not in {one.ref for one in self.checkpoints}
+                self.checkpoints.append(checkpoint)
             case FreezeSystem(text):
                 assert self.system is None
                 self.system = text

@@ -82,7 +82,7 @@ def live(desk: Desk, world: World, crashes: list[int], order: list[int]) -> None
             act = desk.under_way[sorted(desk.under_way)[turn % len(desk.under_way)]]
             if isinstance(act, CallModel):
                 world.model(desk, act)
-            else:
+            elif isinstance(act, CallTool):
                 world.tool(desk, act)
     pytest.fail("the task never ended")
 

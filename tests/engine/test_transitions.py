@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,11 +11,14 @@ from harnessd.domain.failure import IllegalEvent
 from harnessd.domain.ports import ToolOutcome
 from harnessd.domain.record import PersonMessage
 from harnessd.domain.task import TASK_TRANSITIONS, TaskState, Verb
+from harnessd.domain.workspace import TakenCheckpoint
 from harnessd.engine.machine import Run
 from harnessd.engine.protocol import (
     TRANSITIONS,
     CallModel,
     Cancelled,
+    CheckpointFailed,
+    CheckpointTaken,
     Event,
     ModelFailed,
     ModelReplied,
@@ -23,6 +27,7 @@ from harnessd.engine.protocol import (
     Resumed,
     RunState,
     StepDown,
+    TakeCheckpoint,
     TaskLeased,
     ToolFailed,
     ToolReturned,
@@ -35,12 +40,15 @@ EVENTS = (
     *(TaskLeased, Resumed, ModelReplied, ModelFailed, ToolReturned, ToolFailed, WaitElapsed, Cancelled, StepDown),
     PauseWithdrawn,
     PersonSaid,
+    CheckpointTaken,
+    CheckpointFailed,
 )
+LOOKS = (CheckpointTaken, CheckpointFailed)
 
 
-def standing_in(state: RunState, *, tools: bool) -> Desk:
-    """A run in this state; `tools`: what it is about to lose are tool calls."""
-    desk = Desk(policies(FREE))
+def standing_in(state: RunState, *, tools: bool, looks: bool = False) -> Desk:
+    """A run in this state; `tools`: what it is about to lose are tool calls; `looks`: a look at its workspace."""
+    desk = Desk(policies(FREE), replace(BRIEF, checkpoints=looks))
     if state is RunState.NEW:
         desk.run = Run.restore(BRIEF)
         return desk
@@ -49,7 +57,7 @@ def standing_in(state: RunState, *, tools: bool) -> Desk:
         desk.model_failed(model_failure("overloaded"))
         return desk
     if tools:
-        desk.replied(calls(("look", {}), ("look", {"a": 1})))
+        desk.replied(calls(("note", {})) if looks else calls(("look", {}), ("look", {"a": 1})))
     if state is RunState.CANCELLING:
         desk.cancel()
     if state is RunState.OVER:
@@ -58,6 +66,8 @@ def standing_in(state: RunState, *, tools: bool) -> Desk:
             call = min(desk.under_way)
             if isinstance(desk.under_way[call], CallModel):
                 desk.model_failed(model_failure("cancelled"))
+            elif isinstance(desk.under_way[call], TakeCheckpoint):
+                desk.not_looked("cancelled", cancelled=True)
             else:
                 desk.failed(tool_failure("look", "cancelled"), call)
     return desk
@@ -77,6 +87,8 @@ def event_for(kind: type[Event], desk: Desk) -> Event:
         Cancelled: lambda: Cancelled(now),
         StepDown: lambda: StepDown(now, "drain"),
         PauseWithdrawn: lambda: PauseWithdrawn(now),
+        CheckpointTaken: lambda: CheckpointTaken(now, TakenCheckpoint("aa", 1)),
+        CheckpointFailed: lambda: CheckpointFailed(now, "no room"),
         PersonSaid: lambda: PersonSaid(now, PersonMessage(1, "go", now)),
     }
     return made[kind]()
@@ -85,8 +97,9 @@ def event_for(kind: type[Event], desk: Desk) -> Event:
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("state", RunState)
 def test_each_state_meets_each_event(state: RunState, kind: type[Event]) -> None:
-    tools = state is RunState.TOOLS or (state is not RunState.MODEL and kind in (ToolReturned, ToolFailed))
-    desk = standing_in(state, tools=tools)
+    looks = kind in LOOKS
+    tools = state is RunState.TOOLS or (state is not RunState.MODEL and (looks or kind in (ToolReturned, ToolFailed)))
+    desk = standing_in(state, tools=tools, looks=looks)
     run = desk.run
     assert run.state is state
     event = event_for(kind, desk)
