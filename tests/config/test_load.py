@@ -60,6 +60,10 @@ def test_paths_start_at_the_folder_of_harness_yaml(site: Site) -> None:
     assert loaded.policies_dir == site.policies
 
 
+FEATURES = "features: {full: {agent: coder, tools: [bash]}, basic: {agent: other, tools: [read_file]}}\n"
+TWO_AGENTS = "  coder: {model: primary, feature: %s}\n  other: {model: primary}"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -72,6 +76,27 @@ def test_paths_start_at_the_folder_of_harness_yaml(site: Site) -> None:
         (HARNESS.replace("{model: primary}", "{model: primary, tools: [bsh]}"), 'no tool "bsh": did you mean "bash"?'),
         (HARNESS.replace("{model: primary}", "{model: primary, policies: {budgt: x}}"), '"budgt" is no kind of a task'),
         (HARNESS.replace("{model: primary}", "{model: primary, policies: {budget: x}}"), 'no budget policy "x"'),
+        (HARNESS.replace("  coder: {model: primary}", TWO_AGENTS % "ful") + FEATURES, 'no feature "ful": did you'),
+        (HARNESS.replace("  coder: {model: primary}", TWO_AGENTS % "basic") + FEATURES, "belongs to agent other"),
+        (
+            HARNESS.replace("prices: free", "prices: free, tools: false"),
+            "cannot call tools, and the agent has some: write",
+        ),
+        (
+            HARNESS.replace("{model: primary}", "{model: primary, output: {schema: {type: objekt}}}"),
+            "not a JSON Schema",
+        ),
+        (
+            HARNESS.replace("{model: primary}", "{model: primary, output: {schema: {$ref: 'http://x/y'}}}"),
+            "leads outside the schema and is not fetched",
+        ),
+        (
+            HARNESS.replace(
+                "{model: primary}",
+                "{model: primary, output: {schema: {type: object, properties: {n: {type: integer}}}, safe: {n: x}}}",
+            ),
+            "the safe answer does not fit the schema: n: ",
+        ),
         (HARNESS.replace("anthropic", "antropic"), "unknown word antropic: did you mean"),
         (HARNESS.replace("window: 200k", "window: 200k, max_output: 300k"), "leaves nothing of the window"),
         (HARNESS.replace("prices: free", "prices: cheap"), "cheap is no price: write free, or"),
