@@ -366,7 +366,7 @@ class _Daemon:
             snapshot=self.read.snapshot if as_read else Snapshot(()),
             config_bytes=self.config_bytes,
         )
-        return Reloader(loaded, os.environ, self.keeper.take, watched=self.witness.watch, same=self.keeper.same)
+        return Reloader(loaded, os.environ, self.keeper.take, onlooker=self.witness, same=self.keeper.same)
 
     def _facade(self, pool: Pool, in_force: InForce, reloader: Reloader) -> Facade:
         return Facade(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from harnessd.config.files import Snapshot, read_bytes, read_folder
 from harnessd.config.garbage import COLLECTOR
@@ -74,6 +74,16 @@ class _Seen:
         return (self.config, self.snapshot.hash)
 
 
+class Onlooker(Protocol):
+    """Who wants to see who changes the files. Called in threads."""
+
+    def watch(self, wanted: frozenset[Target]) -> None:
+        """These are the folders that matter from now on."""
+
+    def glimpse(self) -> None:
+        """Something changed just now."""
+
+
 @dataclass(slots=True)
 class Reloader:
     """Keeps the configuration and its files together. `tell` gets every outcome that is news, on the loop."""
@@ -83,7 +93,7 @@ class Reloader:
     tell: Callable[[Outcome], Awaitable[Any]]
     recheck_s: float = RECHECK_S
     named: Path | None = None  # a policy folder named on the command line
-    watched: Callable[[frozenset[Target]], None] = lambda _: None  # told in a thread: the folders that matter
+    onlooker: Onlooker | None = None
     same: Callable[[float], None] = lambda _: None  # told: at this time the files were as at the last candidate
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # the first look is over, the watch stands
     blind: str = ""  # why the kernel tells us nothing, else empty
@@ -106,6 +116,8 @@ class Reloader:
         loop = asyncio.get_running_loop()
 
         def hint(path: str, dirty: bool) -> None:  # on watchdog's thread
+            if self.onlooker is not None:
+                self.onlooker.glimpse()
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._hint, path, dirty)
 
@@ -177,7 +189,8 @@ class Reloader:
 
         def arm() -> bool:
             wanted = targets(self.loaded.policies_dir, self.loaded.path)
-            self.watched(wanted)
+            if self.onlooker is not None:
+                self.onlooker.watch(wanted)
             return watcher.watch(wanted)
 
         try:

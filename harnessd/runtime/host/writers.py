@@ -1,9 +1,10 @@
 """Writers: who changed the configuration: a tool of a task, or somebody else, as the kernel saw it happen.
 
 fanotify names the process behind each change in a folder, and `Forks` what that process descends from, be it as dead
-as most writers are by then. Both need root (CAP_SYS_ADMIN, CAP_NET_ADMIN): without, nothing is known here, and that is
-said. Not seen: a change through a hard link from another folder, by another machine of a network file system, or by a
-process that an agent had started by somebody else (cron, a container engine).
+as most writers are by then. Both need root (CAP_SYS_ADMIN, CAP_NET_ADMIN). Without, only a tool's process that still
+stands in the folder, or holds a file of it open, when a change is heard of gives its task away. Not seen: a change
+through a hard link from another folder, by another machine of a network file system, or by a process that an agent had
+started by somebody else (cron, a container engine).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _EVENT = struct.Struct("=IBBHQii")  # struct fanotify_event_metadata
 _INFO = struct.Struct("=BBH")  # struct fanotify_event_info_header
 _FOLDER_AND_NAME = 2
 _READ_BYTES = 1 << 16
+GLIMPSE_S = 0.02  # not more often, however many changes are heard of
 CATCH_UP_S = 1.0  # forks are taken in at least this often, long before the kernel's room for them is full
 
 A_TOOL = "a tool"
@@ -65,6 +67,8 @@ class Writers:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread | None = None
     _bell: tuple[int, int] = (-1, -1)
+    _folders: tuple[str, ...] = ()
+    _next_glimpse: float = 0.0
 
     def __post_init__(self) -> None:
         """Nothing is watched yet."""
@@ -73,6 +77,7 @@ class Writers:
     def watch(self, wanted: frozenset[Target]) -> None:
         """Watch exactly these folders from now on. Where the kernel refuses, `blind` says why."""
         with self._lock:
+            self._folders = tuple(target.folder for target in wanted if target.names is None)
             try:
                 if self._thread is None:
                     self._forks.open()
@@ -93,10 +98,22 @@ class Writers:
         """Who changed something, up to this moment; None where that is not known here."""
         self.catch_up()
         with self._lock:
-            if self.blind:
-                return None
             who = {name for _, name in self._seen}
+            if self.blind and not who - {""}:
+                return None
         return Seen(tuple(sorted(who - {"", "?"})), "?" in who, bool(who))
+
+    def glimpse(self) -> None:
+        """A change was heard of, from whom is not told: look which tools stand in the folders. Called in any thread."""
+        with self._lock:
+            now = time.monotonic()
+            if not self.blind or now < self._next_glimpse:
+                return
+            below = list(_below(self.daemon))
+            for pid in below:
+                if _stands_in(pid, self._folders):
+                    self._seen.append((now, self.task_of(ancestors(pid)) or A_TOOL))
+            self._next_glimpse = time.monotonic() + GLIMPSE_S
 
     def forget(self, until: float) -> None:
         """What was in the files at this time (time.monotonic) is agreed on: whoever wrote it until then."""
@@ -155,6 +172,26 @@ class Writers:
             with contextlib.suppress(OSError):
                 os.read(self._bell[0], 64)
             self.catch_up()
+
+
+def _below(daemon: int) -> Iterator[int]:
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are all that is wanted
+        if entry.isdigit() and daemon in ancestors(int(entry))[1:]:
+            yield int(entry)
+
+
+def _stands_in(pid: int, folders: Sequence[str]) -> bool:
+    """Its working folder, or a file that it has open, lies in one of the folders."""
+    try:
+        places = [f"/proc/{pid}/cwd", *(f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd"))]  # noqa: PTH208 - as above
+    except OSError:
+        return False
+    for place in places:
+        with contextlib.suppress(OSError):
+            where = os.readlink(place)  # noqa: PTH115 - as above
+            if any(where == folder or where.startswith(f"{folder}/") for folder in folders):
+                return True
+    return False
 
 
 def _group(folder: str) -> int:

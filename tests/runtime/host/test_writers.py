@@ -165,6 +165,26 @@ def test_thousands_of_forks_are_heard_and_those_of_others_not_kept() -> None:
         forks.close()
 
 
+def test_where_nobody_tells_a_tool_that_stands_in_the_folder_gives_its_task_away(tmp_path: Path) -> None:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    script = "cd policies; sleep 0.2; echo a > budget.yaml; read -r _"
+    with subprocess.Popen(["bash", "-c", script], cwd=tmp_path, stdin=subprocess.PIPE) as tool:
+        writers = Writers(lambda pids: f"t{pids[0]}")
+        writers.watch(targets(folder, tmp_path / "harness.yaml"))
+        writers.blind = "as for everybody but root"
+        while not (folder / "budget.yaml").exists():
+            time.sleep(0.01)
+        writers.glimpse()
+        seen = asyncio.run(writers.seen())
+        assert seen is not None
+        assert seen.tools == (f"t{tool.pid}",)
+        writers.forget(time.monotonic())
+        assert asyncio.run(writers.seen()) is None
+        writers.close()
+        tool.communicate(b"\n")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_who_may_not_know_says_so() -> None:
     program = (
