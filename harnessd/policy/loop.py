@@ -43,7 +43,11 @@ LoopPolicy = Policy[LoopShape]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One tool call with its result. `reason` is the key words of an error; `polling` tools are never a loop."""
+    """One tool call with its result. `reason` is the key words of an error; `polling` tools are never a loop.
+
+    `failed`: the tool did its work and says itself that it came to nothing, as a command does by its exit status.
+    What it says is its reason; unlike an error with a class it may hold something new.
+    """
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -51,6 +55,7 @@ class Call:
     error_class: str | None = None
     reason: str = ""
     polling: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ _NOISE = re.compile(
           | [0-7][0-9a-hjkmnp-tv-z]{{25}}\b
           | (?:\d+\s?h\s?)?\d+\s?m\s?\d+(?:\.\d+)?\s?s\b
           | \d+(?:\.\d+)?\s?(?:ns|us|µs|ms|s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?)\b
-          | 1[0-9]{{9}}(?:[0-9]{{3}})?(?:\.\d+)?\b
+          | 1[0-9]{{9}}(?:[0-9]{{3}}){{0,3}}(?:\.\d+)?\b
           | \d{{1,3}}(?:\.\d{{1,3}}){{3}}:[3-6]\d{{4}}\b
           )
       | (?=[a-f])(?:
@@ -104,7 +109,8 @@ _NOISE = re.compile(
       | (?:pid|process|tid|thread|goroutine|inode)[\s:=\#-]*(?:0x[0-9a-f]+|\d+)
       | (?:job|task)(?:\s?\#|=|\s+id[\s:=\#]*)\d+
       | (?:elapsed|duration|took|time|uptime|latency)["']?\s?[:=]\s?\d+(?:\.\d+)?(?:e-?\d+)?\b
-      | (?:req|call|toolu|msg|run|tmp|id)[_-][a-z0-9]{{6,}}\b
+      | (?:req|call|toolu|msg|run|id)[_-][a-z0-9]{{6,}}\b
+      | tmp[._-]?[a-z0-9_]{{6,}}\b
       )
     | \[\d{{3,}}\]
     | /tmp/[\w.-]+
@@ -201,13 +207,14 @@ def _in_a_row(items: Sequence[Any]) -> int:
 def _same_error(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | None:
     if limit is None:
         return None
-    errors = [
-        None if call.error_class is None else (call.tool, call.error_class, fingerprint(call.reason))
-        for turn in turns
-        for call in turn.calls
-    ]
-    times = _in_a_row(errors)
+    times = _in_a_row([_error(call) for turn in turns for call in turn.calls])
     return (times, turns[-1].calls[-1].tool) if times >= limit and turns[-1].calls else None
+
+
+def _error(call: Call) -> tuple[str, str, str] | None:
+    if call.error_class is not None:
+        return (call.tool, call.error_class, fingerprint(call.reason))
+    return (call.tool, "", fingerprint(call.result)) if call.failed and not call.polling else None
 
 
 def _alternates(limit: int | None, turns: Sequence[Turn]) -> tuple[int, str] | None:

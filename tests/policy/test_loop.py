@@ -71,6 +71,8 @@ def test_results_count_too_and_times_and_pids_are_no_change() -> None:
         ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "01BX5ZZKBKACTAV9WEVGEMMVRZ", True),
         ("id 3f2504e0-4f89-11d3-9a0c-0305e82c3301", "id 4f2504e0-4f89-11d3-9a0c-0305e82c3302", True),
         ("\x1b[32mok\x1b[0m", "ok", True),
+        ("1796075803123456789", "1796075903999456789", True),
+        ("/data/tmp/tmp.AbCdEf1234", "/data/tmp/tmp.ZzCdEf1299", True),
         ("task 3 of 9: ok", "task 4 of 9: ok", False),
         ("10.0.0.1:8080", "10.0.0.1:8081", False),
         ("version 1.2.3", "version 1.2.4", False),
@@ -163,6 +165,16 @@ def test_the_same_error_with_other_arguments() -> None:
     assert loop is not None
     assert loop.detector == "same_error"
     assert found(*turns[:2], one(error_class="execution_failed", reason="another")) is None
+
+
+def test_a_command_that_fails_in_the_same_way_is_the_same_error() -> None:
+    turns = [one(command=f"try {n}", failed=True, result="cat: gone: No such file") for n in range(3)]
+    loop = found(*turns)
+    assert loop is not None
+    assert loop.detector == "same_error"
+    assert found(*turns[:2], one(command="mend it"), *turns[:2]) is None
+    other = [one(command=f"try {n}", failed=True, result=f"{n} tests failed") for n in range(9)]
+    assert found(*other) is None, "it fails, and says something new each time"
 
 
 def test_no_progress() -> None:

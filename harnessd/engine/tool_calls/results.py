@@ -25,6 +25,7 @@ from harnessd.domain.decision import (
 )
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent, Owner
+from harnessd.domain.messages import FinishReason
 from harnessd.domain.session import Node, NodeKind, result_payload
 from harnessd.domain.task import StopReason
 from harnessd.engine import ending, links, roles, streaks
@@ -33,6 +34,11 @@ from harnessd.engine.situation import Ending, PendingCall, Situation
 from harnessd.engine.tool_calls.callfacts import settings_of, tool_of
 from harnessd.policy import budget as budget_policy
 from harnessd.policy import loop as loop_policy
+
+CUT_CALL = (
+    "Your answer was cut off at its token limit in the middle of this call, and nothing of it was run. "
+    "Write less at once: split what is large into several calls."
+)
 
 
 def give(s: Situation, call: PendingCall, text: str, *, is_error: bool, state: str, **facts: Any) -> None:
@@ -202,10 +208,19 @@ def stopped(s: Situation, reason: StopReason, failure: Failure, error_class: Err
 
 def _observe(s: Situation, call: PendingCall, it: Incident) -> None:
     unknown = it.effect_class is not None and may_have_acted(it.effect_class, it.failure, it.error_class)
-    text = observation(call.use.name, it.failure, it.error_class, begun=unknown)
+    failure = it.failure
+    if it.error_class is ErrorClass.INVALID_ARGUMENTS and _cut_off(s):
+        failure = replace(failure, advice=CUT_CALL)
+    text = observation(call.use.name, failure, it.error_class, begun=unknown)
     state = "unknown" if unknown else "failed"
     reason = it.failure.message
     give(s, call, text, is_error=True, state=state, error_class=it.error_class.value, reason=reason)
+
+
+def _cut_off(s: Situation) -> bool:
+    """The answer that asked for the calls was cut off at its token limit: some services close the JSON themselves."""
+    asked = next((node for node in reversed(s.path) if node.id == s.asked_node), None)
+    return asked is not None and asked.payload.get("facts", {}).get("finish") == FinishReason.LENGTH.value
 
 
 def may_have_acted(effect_class: EffectClass, failure: Failure, error_class: ErrorClass | None) -> bool:
