@@ -116,6 +116,8 @@ def result_lines(task: Mapping[str, Any]) -> list[str]:
     facts = f"{task['turns']} turns, {task['tool_calls']} tool calls, {task['cost_usd']:.2f} USD"
     lines = [f"{task['task']}  {render.paint_state(task['state'])}{reason}{took}: {facts}"]
     lines += [render.one_line(text) for text in (task["sentence"], task["why"] if not task["sentence"] else "") if text]
+    if task.get("safe"):
+        lines.append("degraded: no answer had the wanted form; this is the agent's declared safe one")
     for question in task.get("questions", []):
         lines.append(f"asks     {render.one_line(question['sentence'])}")
         lines += [f"         harnessctl answer {question['id']} {choice}" for choice in question["choices"]]
