@@ -78,7 +78,7 @@ def _call(node: Node, facts: dict[str, Any]) -> Call:
         error_class=facts.get("error_class"),
         reason=facts.get("reason", ""),
         polling=facts.get("polling", False),
-        failed=any(block.get("is_error") for block in node.payload.get("blocks", ())),
+        failed=facts.get("failed", False),
     )
 
 

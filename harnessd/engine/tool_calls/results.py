@@ -52,6 +52,8 @@ def give(s: Situation, call: PendingCall, text: str, *, is_error: bool, state: s
     if "note" in facts and s.notes.get(call.use.name) != facts["note"]:
         facts["changed"] = True
     facts |= {"tool": call.use.name, "state": state}
+    if is_error and state == "done":  # it ran, and says itself that it came to nothing
+        facts["failed"] = True
     rest = [other for other in s.pending if other is not call]
     decision = None if rest else _look_for_loop(s, facts)
     verdict = budget_policy.judge(s.rules.budget, s.used(), s.counters.warned)
