@@ -17,9 +17,19 @@ from pathlib import Path
 from harnessd.domain.failure import HarnessError, StorageFull
 from harnessd.domain.workspace import Restored, RestoreState, TakenCheckpoint, Uncovered, WorkspaceChange
 from harnessd.workspace import diff, repositories
+from harnessd.workspace.content import SEGMENT_MAX
 from harnessd.workspace.coverage import Limits
 from harnessd.workspace.handles import Handles
-from harnessd.workspace.manifest import FULL_EVERY, Change, DamagedContent, Manifest, Tree, chain_of, difference, encode
+from harnessd.workspace.manifest import (
+    FULL_EVERY,
+    Change,
+    DamagedContent,
+    Manifest,
+    Tree,
+    difference,
+    encode,
+    needed_by,
+)
 from harnessd.workspace.plan import Plan, plan
 from harnessd.workspace.restore import Restore, clear_staging
 from harnessd.workspace.vaults import Vault, Vaults
@@ -34,10 +44,17 @@ class Checkpoints:
     """The `Workspace` port."""
 
     def __init__(
-        self, folder: Path, limits: Limits | None = None, crashpoint: Callable[[str], None] = lambda _: None
+        self,
+        folder: Path,
+        limits: Limits | None = None,
+        crashpoint: Callable[[str], None] = lambda _: None,
+        segment_max: int = SEGMENT_MAX,
     ) -> None:
-        """`folder` is made when it is first needed. `crashpoint` is called with the name of each point passed."""
-        self._vaults = Vaults(folder)
+        """`folder` is made when it is first needed. `crashpoint` is called with the name of each point passed.
+
+        `segment_max`: bytes of a file of contents after which the next one begins.
+        """
+        self._vaults = Vaults(folder, segment_max)
         self._limits = limits or Limits()
         self._crashpoint = crashpoint
 
@@ -213,14 +230,8 @@ class Checkpoints:
 
 
 def _collect(vault: Vault, manifests: Collection[str], grace_s: float) -> int:
-    needed: set[bytes] = set()
     try:
-        for one in manifests:
-            for digest, manifest in chain_of(bytes.fromhex(one), vault.contents.get):
-                if digest in needed:
-                    break
-                needed.add(digest)
-                needed.update(entry.holds for entry in manifest.change.entries.values() if entry.kind == "file")
+        needed = needed_by([bytes.fromhex(one) for one in manifests], vault.contents.get)
     except DamagedContent:
         return 0  # nobody can say what is needed: nothing is thrown away, and a restore will tell
     freed = vault.contents.compact(needed.__contains__, time.time() - grace_s)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from harnessd.domain.failure import StorageFull
 from harnessd.workspace.manifest import DamagedContent
 
-SEGMENT_MAX = 128 << 20  # bytes after which the next record begins a new file
+SEGMENT_MAX = 128 << 20
 BLOCK = 1 << 20
 OPEN_MAX = 8  # segment files held open beside the newest
 _HEAD = struct.Struct(">4s32sQ")
@@ -43,9 +43,13 @@ class Place(NamedTuple):
 class Contents:
     """The contents of one workspace's checkpoints. For one thread at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the folder, made if it is missing; what a crash left behind is cut off. Raises OSError."""
+    def __init__(self, folder: Path, segment_max: int = SEGMENT_MAX) -> None:
+        """Open the folder, made if it is missing; what a crash left behind is cut off. Raises OSError.
+
+        `segment_max`: bytes of a file after which the next record begins a new one.
+        """
         self.folder = folder
+        self._segment_max = segment_max
         self.syncs = 0  # since it was opened, as are the bytes written
         self.written = 0
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -106,8 +110,6 @@ class Contents:
     def revert(self) -> None:
         """Take back what was put since the last sync: a checkpoint that did not come about leaves nothing behind."""
         segment, end = self._synced
-        if (self._segment, self._end) == (segment, end):
-            return
         self._places = {d: p for d, p in self._places.items() if (p.segment, p.offset) < (segment, end)}
         for number in [number for number in self.segments() if number > segment]:
             self._forget(number)
@@ -118,7 +120,7 @@ class Contents:
         self._segment, self._end = segment, end
 
     def _append(self, kind: bytes, digest: bytes, data: bytes) -> None:
-        if not self._segment or self._end >= SEGMENT_MAX:
+        if not self._segment or self._end >= self._segment_max:
             self._roll()
         head = b""
         if self._mark_due:

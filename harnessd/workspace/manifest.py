@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, NamedTuple
 
 from harnessd.domain.failure import HarnessError
@@ -144,12 +144,35 @@ def tree_of(digest: bytes, read: Callable[[bytes], bytes]) -> tuple[Tree, int]:
     return tree, chain[0].place
 
 
-def chain_of(digest: bytes, read: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, Manifest]]:
-    """A manifest and those it goes on from, newest first."""
-    while digest:
-        manifest = decode(read(digest))
-        yield digest, manifest
-        digest = manifest.parent
+def needed_by(live: Collection[bytes], read: Callable[[bytes], bytes]) -> set[bytes]:
+    """Every content that live manifests need: theirs, those they go on from, the files of their own trees.
+
+    Raises DamagedContent.
+    """
+    known: dict[bytes, Manifest] = {}
+    for digest in live:
+        while digest and digest not in known:
+            known[digest] = decode(read(digest))
+            digest = known[digest].parent  # noqa: PLW2901 - the way to the whole one
+    needed, wanted = set(known), set(live)
+    after: dict[bytes, list[bytes]] = {}
+    for digest, manifest in known.items():
+        after.setdefault(manifest.parent, []).append(digest)
+    # Down each chain with one tree: what a live one shares with the live one before it is counted already.
+    todo: list[tuple[bytes, Tree, set[str] | None]] = [(digest, {}, None) for digest in after.get(b"", ())]
+    while todo:
+        digest, tree, changed = todo.pop()
+        apply(tree, known[digest].change)
+        changed = None if changed is None else changed | known[digest].change.entries.keys()
+        if digest in wanted:
+            entries = tree.values() if changed is None else (tree[path] for path in changed if path in tree)
+            needed.update(entry.holds for entry in entries if entry.kind == "file")
+            changed = set()
+        below = after.get(digest, [])
+        for place, one in enumerate(below):
+            alone = place == len(below) - 1
+            todo.append((one, tree if alone else dict(tree), changed if alone or changed is None else set(changed)))
+    return needed
 
 
 def apply(tree: Tree, change: Change) -> None:

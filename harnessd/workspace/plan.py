@@ -92,7 +92,7 @@ class _Planner:
         elif (closed := self._closed_above(path, self.target)) is not None:
             # Not even its names were known then: nothing can be said of what is new in it.
             out.left.setdefault(closed, f"was not covered: {_why(self.target[closed])}")
-        elif (closed := self._closed_above(path, self.now)) is not None:
+        elif (closed := self._closed_above(path, self.now)) is not None and not self._may_go(closed):
             out.blocked.setdefault(closed, f"is not covered now: {_why(self.now[closed])}")
         elif wanted is not None and wanted.kind == "uncovered":
             gone = " and is gone" if mine is None else ""
@@ -129,7 +129,7 @@ class _Planner:
         why = f"is not covered now: {_why(mine)}"
         if wanted is None:
             self.out.left[path] = why
-        elif path in self.overwrite and mine.holds not in _CLOSED:
+        elif self._may_go(path):
             if wanted.kind == "folder":
                 self.out.remove.append(path)
                 self.out.make.append(path)
@@ -151,6 +151,10 @@ class _Planner:
                 out.blocked[path] = "holds something that no checkpoint covers"
             else:
                 out.left[path] = "holds something that stays"
+
+    def _may_go(self, path: str) -> bool:
+        """A name that is not covered now, and that somebody gave up by name; never what may hold names of its own."""
+        return path in self.overwrite and self.now[path].holds not in _CLOSED
 
     def _kept(self, path: str) -> bool:
         return bool(self.keep) and (path in self.keep or any(above in self.keep for above in _above(path)))

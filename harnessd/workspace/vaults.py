@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from harnessd.workspace.content import Contents
+from harnessd.workspace.content import SEGMENT_MAX, Contents
 from harnessd.workspace.manifest import Tree, tree_of
 from harnessd.workspace.walk import Cache
 
@@ -48,9 +48,10 @@ class Vault:
 class Vaults:
     """All of them, each for one call at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` is made when it is first needed."""
+    def __init__(self, folder: Path, segment_max: int = SEGMENT_MAX) -> None:
+        """`folder` is made when it is first needed; `segment_max` as for `Contents`."""
         self.folder = folder
+        self._segment_max = segment_max
         self._open: dict[str, Vault] = {}
         self._lock = threading.Lock()
 
@@ -115,7 +116,7 @@ class Vaults:
         name = home / _ROOT
         if not name.exists():
             name.write_bytes(os.fsencode(root))
-        return Vault(root, Contents(home))
+        return Vault(root, Contents(home, self._segment_max))
 
     def _cool(self) -> None:
         """The ones that were used longest ago are forgotten."""

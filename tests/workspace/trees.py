@@ -50,7 +50,22 @@ def look(root: Path | str, *, leave: tuple[bytes, ...] = ()) -> Known:
 # --- random trees ---------------------------------------------------------------------------------------------------
 
 _ODD = [
-    *(b"a", b"A", b"b", b"B", b"aa", b"\xff\xfe", b"new\nline", b" ", b"-rf", b"*", b"\xc3\xa9", b"e\xcc\x81", b"a.", b".a"),
+    *(
+        b"a",
+        b"A",
+        b"b",
+        b"B",
+        b"aa",
+        b"\xff\xfe",
+        b"new\nline",
+        b" ",
+        b"-rf",
+        b"*",
+        b"\xc3\xa9",
+        b"e\xcc\x81",
+        b"a.",
+        b".a",
+    ),
     *(b".gitignore", b".gitattributes", b".git", b"sub", b"HEAD", b"objects", b"refs", b"config", b"\x01\x1b[31m"),
     *(b"x" * 255, b".harnessd-restore-x", b"~", b"a\\b", b"'", b'"'),
 ]
