@@ -8,6 +8,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harnessd.simulator.protocols import anthropic_served as served
 from harnessd.simulator.protocols.anthropic_media import check_media
 from harnessd.simulator.protocols.anthropic_transcript import shown
 from harnessd.simulator.protocols.wire import Limits, fits_pattern, is_text, refuse
@@ -39,11 +40,13 @@ BLOCK_KEYS: Mapping[str, frozenset[str]] = {
     "redacted_thinking": frozenset({"type", "data"}),
     "image": frozenset({"type", "source", "cache_control"}),
     "document": frozenset({"type", "source", "title", "context", "citations", "cache_control"}),
+    **served.BLOCK_KEYS,
 }
 ROLES_OF: Mapping[str, tuple[str, ...]] = {
     "tool_use": ("assistant",),
     "thinking": ("assistant",),
     "redacted_thinking": ("assistant",),
+    **dict.fromkeys(served.BLOCK_KEYS, ("assistant",)),
     "tool_result": ("user",),
     "image": ("user",),
     "document": ("user",),
@@ -67,6 +70,7 @@ def read(body: Mapping[str, Any], limits: Limits) -> Transcript:
     check_tools(body, messages, limits)
     names = check_pairs(messages)
     check_thinking(messages)
+    served.check_served(messages)
     check_media(messages)
     transcript = shown(body, messages, names)
     check_window(transcript, limits)

@@ -49,7 +49,7 @@ def unsealed(text: Any) -> bool:
         code, thought = str(text)[:64], bytes.fromhex(str(text)[64:])
     except ValueError:
         return False
-    return hmac.compare_digest(code, hmac.new(SEALING_KEY, thought, hashlib.sha256).hexdigest())
+    return hmac.compare_digest(code.encode(), hmac.new(SEALING_KEY, thought, hashlib.sha256).hexdigest().encode())
 
 
 def read(body: Mapping[str, Any], limits: Limits) -> Transcript:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -66,7 +66,7 @@ def _each(turn: Turn, change: Callable[[Part], Part]) -> Turn:
 def _alone(turn: Turn, notes: Notes, part: Part) -> Part:
     """One picture or paper by itself."""
     media = part.media
-    if media is None or media.url:
+    if media is None or media.url or _elsewhere(part):
         return part
     size = size_of(media)
     why = _too_much(media, size)
@@ -74,6 +74,12 @@ def _alone(turn: Turn, notes: Notes, part: Part) -> Part:
         return part
     notes.add("media_too_large" if not size.broken else "media_unreadable", turn, f"{why}: a note stands in its place")
     return _note(media, why)
+
+
+def _elsewhere(part: Part) -> bool:
+    """What it holds is no base64: words, or a name that the service knows it by."""
+    source = part.wire.get("source") if isinstance(part.wire, Mapping) else None
+    return isinstance(source, Mapping) and source.get("type") in ("text", "content", "file", "url")
 
 
 def _too_much(media: Media, size: Size) -> str:

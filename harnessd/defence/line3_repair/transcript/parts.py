@@ -101,11 +101,9 @@ def _had_object(part: Part) -> bool:
     if not isinstance(wire, Mapping):
         return True
     source: Mapping[str, Any] = wire["function"] if isinstance(wire.get("function"), Mapping) else wire
-    given = [source[name] for name in _GIVEN if name in source]
-    return bool(given) and (isinstance(given[0], Mapping) or is_object(given[0]))
-
-
-_GIVEN = ("input", "arguments", "args")
+    if "input" in source:
+        return isinstance(source["input"], Mapping)
+    return is_object(source.get("arguments")) or isinstance(source.get("args"), Mapping)
 
 
 def _result(part: Part, turn: Turn, receiver: Receiver, notes: Notes) -> Part:

@@ -94,7 +94,7 @@ def _result(block: Mapping[str, Any]) -> Part:
 def result_of(id_: str, content: Any, wire: Mapping[str, Any]) -> Part:
     """A result from whatever stands where its content should be."""
     failed = wire.get("is_error", wire.get("isError"))
-    odd_flag = not isinstance(failed, bool) and failed is not None
+    odd_flag = not isinstance(failed, bool) and ("is_error" in wire or failed is not None)
     name = words(_first(wire, ("name", "toolName")))
     is_error = bool(failed) if not isinstance(failed, str) else failed.lower() == "true"
     if isinstance(content, str):

@@ -100,7 +100,7 @@ def _kept(part: Part) -> dict[str, Any]:
     if not isinstance(part.wire, Mapping):
         return {}
     fields = OWN.get(part.kind, {}).get(str(part.wire.get("type")))
-    return {name: value for name, value in part.wire.items() if name in fields} if fields else {}
+    return {name: value for name, value in part.wire.items() if name in fields and value is not None} if fields else {}
 
 
 def _result(part: Part) -> dict[str, Any]:

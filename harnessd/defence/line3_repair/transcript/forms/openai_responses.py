@@ -91,6 +91,11 @@ def _odd_id(wire: Mapping[str, Any], turn: Turn, notes: Notes) -> bool:
 
 
 def _message(turn: Turn, notes: Notes) -> Turn:
+    named = turn.wire.get("id") if isinstance(turn.wire, Mapping) else None
+    if named is not None and not str(named).startswith("msg"):
+        notes.add("bad_id", turn, "the message's own id is none of the service's and is left out")
+        bare = {name: value for name, value in turn.wire.items() if name != "id"}
+        turn = replace(turn, wire=bare, touched=True)
     parts = tuple(_settled(part, turn, notes) for part in turn.parts)
     touched = turn.touched or any(a is not b for a, b in zip(parts, turn.parts, strict=True))
     touched = touched or (isinstance(turn.wire, Mapping) and turn.wire.get("type", "message") != "message")

@@ -28,8 +28,11 @@ INTERRUPTED = (
 # What agents write where a result should be, before they know it.
 _PLACEHOLDER = re.compile(
     r"interrupted|cancell?ed|aborted|not (?:been )?(?:run|executed)|no (?:tool )?(?:result|response|output)"
-    r"|outcome (?:is )?unknown|result (?:is )?(?:missing|unavailable)|synthetic|pending|skipped",
+    r"|outcome (?:is )?unknown|result (?:is )?(?:missing|unavailable)|synthetic",
     re.IGNORECASE,
+)
+_HELD = re.compile(
+    r"\W*(?:tool )?(?:call |execution )?(?:is )?(?:pending|skipped|running|in progress|lost)\b.{0,40}", re.IGNORECASE
 )
 _PLACEHOLDER_LONGEST = 400
 
@@ -85,7 +88,7 @@ def _without_needless(turns: list[Turn], pairs: Pairs, notes: Notes) -> list[Tur
     """A call stored twice was made once: the copy that nobody answered goes. So does one that never got arguments."""
     left = list(turns)
     for number in list(pairs.by_turn):
-        gone = [one for one in pairs.by_turn[number] if not one.results and _needless(one, pairs)]
+        gone = [one for one in pairs.by_turn[number] if not one.results and _needless(one, pairs, turns)]
         for one in gone:
             what = "came without arguments and was never run" if one.call.missing else "is there twice"
             code = "call_without_input" if one.call.missing else "duplicate_call"
@@ -96,17 +99,19 @@ def _without_needless(turns: list[Turn], pairs: Pairs, notes: Notes) -> list[Tur
     return left
 
 
-def _needless(one: Pair, pairs: Pairs) -> bool:
+def _needless(one: Pair, pairs: Pairs, turns: list[Turn]) -> bool:
     if one.call.missing:
         return True
     if not one.call.id:
         return False
-    what = (one.call.name, one.call.arguments, one.call.text)
-    same = [
-        other for other in pairs.by_id[one.call.id] if (other.call.name, other.call.arguments, other.call.text) == what
-    ]
-    # Of equal ones an answered one stays, else the first.
+    same = [other for other in pairs.by_id[one.call.id] if other.same_as(one) and _in_one_breath(one, other, turns)]
+    # Of equal ones an answered one stays, else the first. After somebody else spoke, it is another call.
     return any(other.results for other in same) or same[0] is not one
+
+
+def _in_one_breath(one: Pair, other: Pair, turns: list[Turn]) -> bool:
+    first, last = sorted((one.turn, other.turn))
+    return all(turn.role == "assistant" for turn in turns[first : last + 1])
 
 
 def _choose(turns: list[Turn], pairs: Pairs, notes: Notes) -> None:
@@ -126,7 +131,7 @@ def _rank(result: Part) -> int:
     """A real result before an empty one, and that before words that only held its place; else the first."""
     if result.inner is not None or result.carried:
         return 0
-    if len(result.text) <= _PLACEHOLDER_LONGEST and _PLACEHOLDER.search(result.text):
+    if len(result.text) <= _PLACEHOLDER_LONGEST and (_PLACEHOLDER.search(result.text) or _HELD.fullmatch(result.text)):
         return 2
     return 0 if result.text.strip() else 1
 
