@@ -40,7 +40,7 @@ class Played:
 
     desk: Desk
     factor: float = 1.0
-    result: Callable[[int], str] = lambda k: f"wrote step {k}\n" + "line of output\n" * 30
+    result: Callable[[int], str] = lambda k: f"wrote step {k}\n" + "line of output\n" * 140
     summariser: Callable[[CallModel], Answer] | None = None
     true_window: int = 10**9
     steps: int = 0
@@ -90,6 +90,11 @@ class Played:
             else:
                 self.desk.returned(self.result(self.steps))
         raise AssertionError("it goes round and round")
+
+    def request_is_its_own(self) -> bool:
+        """The call under way is the task's, not a summary's."""
+        act = self.desk.under_way[self.desk.call]
+        return isinstance(act, CallModel) and bool(act.request.tools)
 
     def _asked(self) -> bool:
         return bool(self.desk.under_way) and isinstance(self.desk.under_way[self.desk.call], CallModel)

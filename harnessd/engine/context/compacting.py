@@ -63,6 +63,8 @@ def before_call(s: Situation, model: ModelFacts) -> Failure | bool:
     first = ORDINARY if waits is None else waits["level"] + 1
     if first > LAST:
         return _full(s, model, where)
+    if where.tier != "block" and _mostly_fixed(s, model, where):
+        return _told(s, model, where)
     return _begin(s, model, first, LAST if where.tier == "block" else HARD)
 
 
@@ -79,7 +81,10 @@ def _begin(s: Situation, model: ModelFacts, first: int, last: int, tries: int = 
         forced = "overflow" in s.counters.context
         return _nothing_to_take_out(s, model, forced=forced)
     why = ""
-    if any(node.kind is NodeKind.ASSISTANT for node in found.dropped):
+    answers = sum(node.kind is NodeKind.ASSISTANT for node in found.dropped)
+    if answers and (why := summarising.not_worth_it(scene, found, answers)):
+        pass
+    elif answers:
         if tries == 0:
             note(s, making={"first": first, "last": last, "tries": 0})
         why = summarising.ask(s, model, scene, found, tries)
@@ -197,7 +202,14 @@ def _record(  # noqa: PLR0913 - what a compaction is, in one unit of work
         s,
         making=None,
         overflow=None,
-        judge={"before": scene.size, "after": after, "model": model.alias, "level": level, "node": node.id},
+        judge={
+            "before": scene.size,
+            "after": after,
+            "window": standing.window,
+            "model": model.alias,
+            "level": level,
+            "node": node.id,
+        },
         last={
             "node": node.id,
             "at": s.at,
@@ -234,16 +246,18 @@ def judge(s: Situation, alias: str, usage: Usage) -> None:
         return
     counted = measuring.sent(usage) if alias == waits["model"] else 0
     after = counted or waits["after"]
-    good = compaction_policy.gained_enough(s.rules.compaction, waits["before"], after)
+    policy, level = s.rules.compaction, s.rules.compaction.shape.tiers.compact * waits["window"]
+    # No relief is a failure too: what stays above the tier is made smaller again at every turn.
+    good = compaction_policy.gained_enough(policy, waits["before"], after) and after < level
     failures = 0 if good else known.get("failures", 0) + 1
     gain = 1 - after / waits["before"] if waits["before"] else 0.0
     last = {**known.get("last", {}), "after": after, "gain": round(gain, 4), "measured": bool(counted)}
     note(s, judge=None, failures=failures or None, last=last)
-    if failures < s.rules.compaction.shape.failures or known.get("open"):
+    if failures < policy.shape.failures or known.get("open"):
         return
     sentence = (
-        f"{failures} compactions in a row freed less than {s.rules.compaction.shape.gain_at_least:.0%}: the history is "
-        f"not made smaller by a summary any more. Largest: {diagnosis(s, alias)}."
+        f"{failures} compactions in a row brought no relief (less than {policy.shape.gain_at_least:.0%} freed, or still "
+        f"above {policy.shape.tiers.compact:.0%} of the window). Largest: {diagnosis(s, alias)}."
     )
     note(s, open=sentence)
     s.say("breaker_opened", dependency="compaction", sentence=sentence, why=sentence, window_used=_used(s, alias))
@@ -279,19 +293,26 @@ def _opened(s: Situation, model: ModelFacts) -> Failure | bool:
 
 
 def _nothing_to_take_out(s: Situation, model: ModelFacts, *, forced: bool) -> Failure | bool:
-    """What stands is what must stand: told, and not compacted for ever (R4.2)."""
+    """What stands is what must stand."""
     note(s, making=None, overflow=None)
-    where, scene = measuring.where(s, model), measuring.scene(s, model)
-    whole = measuring.window(s, model)
-    if compaction_policy.overhead_too_large(s.rules.compaction, scene.overhead, whole, whole - where.window):
+    where = measuring.where(s, model)
+    _mostly_fixed(s, model, where)
+    return _full(s, model, where) if forced or where.tier == "block" else _told(s, model, where)
+
+
+def _mostly_fixed(s: Situation, model: ModelFacts, where: compaction_policy.Standing) -> bool:
+    """System prompt and tools alone reach the first tier: that is told once, and not compacted for ever (R4.2)."""
+    whole, fixed = measuring.window(s, model), measuring.scene(s, model).overhead
+    if not compaction_policy.overhead_too_large(s.rules.compaction, fixed, whole, whole - where.window):
+        return False
+    if not s.counters.context.get("fixed"):
+        note(s, fixed=True)
         sentence = (
-            f"System prompt and tools alone take {scene.overhead:,} of {where.window:,} tokens of model/{model.alias}: "
+            f"System prompt and tools alone take {fixed:,} of {where.window:,} tokens of model/{model.alias}: "
             "no compaction helps against that. Use fewer tools, a shorter system prompt or a larger window."
         )
-        if not s.counters.context.get("fixed"):
-            note(s, fixed=True)
-            s.say("budget_warning", budget="context", level="overhead", sentence=sentence, window_used=where.used)
-    return _full(s, model, where) if forced or where.tier == "block" else _told(s, model, where)
+        s.say("budget_warning", budget="context", level="overhead", sentence=sentence, window_used=round(where.used, 3))
+    return True
 
 
 def _told(s: Situation, model: ModelFacts, where: compaction_policy.Standing) -> bool:

@@ -28,6 +28,9 @@ _FLEETING = frozenset({
     *(ErrorClass.STREAM_INTERRUPTED, ErrorClass.MALFORMED_OUTPUT, ErrorClass.CONTEXT_OVERFLOW),
 })  # fmt: skip
 _MARGIN = 400
+# A summary of less says nothing, and so does one of so little on top of the last.
+_LEAST_TOKENS = 200
+_LEAST_ANSWERS = 3
 
 
 def of(s: Situation, call: str) -> bool:
@@ -90,6 +93,15 @@ def ask(s: Situation, model: ModelFacts, scene: Scene, plan: Plan, tries: int) -
     s.in_flight[effect.id] = None
     s.acts.append(CallModel(effect.id, request, effect.attempt))
     s.state = RunState.MODEL
+    return ""
+
+
+def not_worth_it(scene: Scene, plan: Plan, answers: int) -> str:
+    """Why no summary is asked for; empty where one is. Where there is hardly room, each turn would ask for one."""
+    if shares(scene, plan.level)["summary"] < _LEAST_TOKENS:
+        return "There is no room for a summary."
+    if scene.compacted and answers < _LEAST_ANSWERS:
+        return "So few answers are not worth a summary."
     return ""
 
 
