@@ -52,6 +52,7 @@ TASK_TRANSITIONS: Mapping[TaskState, Mapping[Verb, TaskState]] = {
         Verb.PAUSE: TaskState.PAUSED,
         Verb.CANCEL: TaskState.STOPPED,
         Verb.STOP: TaskState.STOPPED,
+        Verb.ROLL_BACK: TaskState.ROLLING_BACK,
     },
     TaskState.RUNNING: {
         Verb.HAND_BACK: TaskState.QUEUED,
@@ -150,11 +151,11 @@ class Counters:
     recoveries lie before its last step, `ending` how the task ends once nothing is under way. `context` is what is known
     of the window: measure and true size by model, failed compactions, the one under way (`engine/context`).
 
-    `misfits` counts last words that had not the wanted form, by the model that gave them. `roles` are the feature and
-    the agent (`feature`, `agent` -> full name) that stand in for the task's own since `roles_since`, for the reason in
-    `roles_why`; `told` are those that the model knows of. `reachable` is when a link of the call under way may next be
-    asked, as its breaker or its service says, by alias. `checkpoints` numbers the workspace's (`c9`), `checkpoint` is
-    the manifest of the newest.
+    `misfits` counts last words that had not the wanted form, by the model that gave them. `roles` are the feature
+    and the agent (`feature`, `agent` -> full name) that stand in for the task's own since `roles_since`, for the
+    reason in `roles_why`. `reachable` is when a link of the call under way may next be asked, as its breaker or its
+    service says, by alias. `checkpoints` numbers the workspace's (`c9`), `checkpoint` is the manifest of the
+    newest. `rollback` is the one that was decided on and is being carried out.
     """
 
     turns: int = 0
@@ -191,12 +192,12 @@ class Counters:
     context: Mapping[str, Any] = field(default_factory=dict)
     misfits: Mapping[str, int] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
-    told: Mapping[str, str] = field(default_factory=dict)
     roles_since: Mapping[str, float] = field(default_factory=dict)
     roles_why: Mapping[str, str] = field(default_factory=dict)
     reachable: Mapping[str, float] = field(default_factory=dict)
     checkpoints: int = 0
     checkpoint: str = ""
+    rollback: Mapping[str, Any] = field(default_factory=dict)
 
     def used(self, age_s: float) -> dict[str, float]:
         """What the budgets count, by the names policies have for them; times in seconds."""

@@ -57,7 +57,7 @@ class Run:
         """The run at its last durable step; go on with `receive(Resumed)`, or with TaskLeased if it never ran."""
         s = situation_of(brief, path, journal or JournalView(), counters or Counters())
         # Calls that are open were asked for under the roles that the model knew of then.
-        s.brief = roles.worn(brief, s.counters.told if s.pending else s.counters.roles)
+        s.brief = roles.worn(brief, roles.told(s) if s.pending else s.counters.roles)
         return cls(s)
 
     @property

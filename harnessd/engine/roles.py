@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 from harnessd.domain.session import Node, NodeKind, user_payload
 from harnessd.engine.protocol import RoleFacts, RunBrief
@@ -93,25 +94,36 @@ def _come_back(s: Situation, sort: str) -> None:
         s.count(link="", probing=s.brief.model.alias)
 
 
+def told(s: Situation) -> Mapping[str, str]:
+    """The roles that the model knows of: those of the newest notice on the path, wherever a branch begins."""
+    if not s.counters.roles_since:
+        return {}
+    for node in reversed(s.path):
+        if node.kind is NodeKind.COMPACTION:
+            return {}  # what a summary says of them is not relied on
+        if node.kind is NodeKind.NOTICE and "roles" in (facts := node.payload.get("facts", {})):
+            return cast("Mapping[str, str]", facts["roles"])
+    return {}
+
+
 def shown(s: Situation) -> tuple[Node, ...]:
     """The path as the next request shows it: where the model does not know of the roles yet, with the words on them."""
     path = tuple(s.path)
-    if s.counters.roles == s.counters.told:
+    if s.counters.roles == told(s):
         return path
     return (*path, Node("", s.head, NodeKind.NOTICE, user_payload(_words(s)), s.at))
 
 
 def answered(s: Situation) -> None:
     """The model answered under the roles: from now on it knows of them, and the words on them are history."""
-    if s.counters.roles != s.counters.told:
+    if s.counters.roles != told(s):
         s.append(NodeKind.NOTICE, user_payload(_words(s)) | {"facts": {"roles": dict(s.counters.roles)}})
-        s.count(told=s.counters.roles)
 
 
 def _words(s: Situation) -> str:
-    lines = []
+    lines, known = list[str](), told(s)
     for sort in SORTS:
-        now, before = s.counters.roles.get(sort, ""), s.counters.told.get(sort, "")
+        now, before = s.counters.roles.get(sort, ""), known.get(sort, "")
         if now == before:
             continue
         if now:

@@ -9,7 +9,8 @@ import pytest
 
 from harnessd.domain.session import NodeKind
 from harnessd.domain.task import TaskState, Verb
-from harnessd.engine.protocol import CallModel, ModelFacts, RoleFacts, RunState
+from harnessd.engine.machine import Run
+from harnessd.engine.protocol import CallModel, ModelFacts, Resumed, RoleFacts, RunState
 from tests.engine.desk import Desk
 from tests.engine.scenery import BRIEF, FREE, NO_LIMITS, calls, model_failure, policies, says, tool_failure
 
@@ -333,3 +334,17 @@ def test_an_unknown_tool_is_an_observation_that_says_what_may_be_meant(wrong: st
     assert result.is_error
     assert "unknown_tool" in result.text
     assert said in result.text
+
+
+def test_a_branch_from_before_the_notice_is_told_again() -> None:  # R3.4, R5.1
+    desk = started(FEATURES)
+    tool_down(desk)
+    desk.replied(calls(("note", {}), turn="b"))
+    desk.crash()
+    cut = next(place for place, node in enumerate(desk.ledger.path) if "roles" in node.payload.get("facts", {}))
+    before = replace(desk.ledger.counters, nodes=100)
+    run = Run.restore(desk.brief, desk.ledger.path[:cut], desk.ledger.journal(), before)
+    commands = run.receive(Resumed(desk.now), desk.rules)
+    (call,) = [command for command in commands if isinstance(command, CallModel)]
+    assert [tool.name for tool in call.request.tools] == ["note"]
+    assert "Go on as feature/basic." in str(call.request.messages[-1])
