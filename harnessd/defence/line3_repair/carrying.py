@@ -36,12 +36,20 @@ def carried(message: Message, place: int, to: Receiver, model: str, notes: Notes
 
 
 def _of_user(message: Message, place: int, to: Receiver, notes: Notes) -> tuple[Turn, ...]:
-    parts = tuple(_part(block, place, notes) for block in message.blocks if not isinstance(block, OpaqueBlock))
+    parts = _parts(message.blocks, place, notes)
     if to.protocol == "anthropic":
         return (Turn("user", parts, place),)
     results = tuple(Turn("tool", (part,), place) for part in parts if part.kind is Kind.RESULT)
     words = tuple(part for part in parts if part.kind is not Kind.RESULT)
     return (*results, Turn("user", words, place)) if words else results
+
+
+def _parts(blocks: Sequence[Block], place: int, notes: Notes) -> tuple[Part, ...]:
+    """What is said, asked and answered; no service is sent texts without words, or blocks of another's making."""
+    told = (block for block in blocks if not isinstance(block, OpaqueBlock))
+    return tuple(
+        _part(block, place, notes) for block in told if not (isinstance(block, TextBlock) and not block.text.strip())
+    )
 
 
 def _part(block: Block, place: int, notes: Notes) -> Part:
@@ -70,8 +78,7 @@ def _clean(text: str, place: int, notes: Notes) -> str:
 def _of_model(message: Message, place: int, to: Receiver, model: str, notes: Notes) -> list[Turn]:
     wire = message.wire
     if wire is None or wire.get("protocol") != to.protocol or to.plain:
-        parts = tuple(_part(block, place, notes) for block in message.blocks if not isinstance(block, OpaqueBlock))
-        return [Turn("assistant", parts, place)]
+        return [Turn("assistant", _parts(message.blocks, place, notes), place, touched=wire is not None and to.plain)]
     own = wire.get("model") == model or not model
     elements = _elements(wire.get("content"), to, own=own)
     found = [turn for one in elements if (turn := turn_of(place, one, notes)) is not None]
