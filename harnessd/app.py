@@ -195,9 +195,9 @@ class _Daemon:
         await self.care.begin()
 
         async def control(stop: asyncio.Event, started: Callable[[], None]) -> None:
-            about: dict[str, Any] = {"uid": os.geteuid(), "clock": self.clock, "dependencies": self.dependencies}
-            lineage = Lineage(os.getpid(), self.jobs.task_of)
-            await serve_control(listener, store, facade, stop, started=started, lineage=lineage, **about)
+            about: dict[str, Any] = {"dependencies": self.dependencies, "recovery": self.care.rollbacks}
+            about |= {"uid": os.geteuid(), "clock": self.clock, "lineage": Lineage(os.getpid(), self.jobs.task_of)}
+            await serve_control(listener, store, facade, stop, started=started, **about)
 
         async def close() -> None:
             await self.jobs.aclose()
@@ -305,7 +305,7 @@ class _Daemon:
             return await asyncio.to_thread(look, task.draft.workspace, in_force.policies)
 
         pool = Pool(store, around, lambda: self.catalog, in_force.for_task, settings, prepare)
-        self.watchdog = self.care.attach(pool, self.jobs, gateway.silence_s)
+        self.watchdog = self.care.attach(pool, self.jobs, gateway.silence_s, toolbox.perform, self.crash)
         in_force.changed.append(pool.policies_changed)
         return pool
 

@@ -45,6 +45,8 @@ CLIENT: Rows = {
     "effects": ("harnessd.cli.looking.effects:effects", "What a task did to the world, and what could undo it."),
     "context": ("harnessd.cli.looking.context:context", "What fills the window of a task, and the last compaction."),
     "session": ("harnessd.cli.session:session", "Transcripts as files: find what a service would refuse, repair it."),
+    "rollback": ("harnessd.cli.recovery.rollback:rollback", "Take a task back to a trusted moment, files and all."),
+    "diff": ("harnessd.cli.recovery.diff:diff", "What differs in the workspace between two nodes."),
     "policy": ("harnessd.cli.policy:policy", "Check, explain, compare, change and revert policies."),
     "config": ("harnessd.cli.configuration:config", "What harness.yaml says, and where each value comes from."),
     "breaker": ("harnessd.cli.dependencies:breaker", "Circuit breakers: look, open and close by hand."),

@@ -38,6 +38,7 @@ class EventType(StrEnum):
     POINTER_MOVED = "pointer_moved"
     ROLLING_BACK = "rolling_back"
     ROLLED_BACK = "rolled_back"
+    ROLLBACK_FAILED = "rollback_failed"
     CHECKPOINT = "checkpoint"
     JOB_STARTED = "job_started"
     JOB_ENDED = "job_ended"

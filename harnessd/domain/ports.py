@@ -14,6 +14,7 @@ from harnessd.domain.messages import ModelReply, ModelRequest, ToolSpec
 from harnessd.domain.outbox import OutboxStore
 from harnessd.domain.record import PersonMessage, Question, Record, StoredDecision, StoredEvent
 from harnessd.domain.revision import RevisionStore
+from harnessd.domain.rollback import RollbackStore
 from harnessd.domain.session import Node
 from harnessd.domain.task import Lease, Task, TaskDraft, TaskState, Verb
 from harnessd.domain.workspace import CheckpointStore
@@ -361,6 +362,7 @@ class Store(
     JobStore,
     StartStore,
     CheckpointStore,
+    RollbackStore,
     Protocol,
 ):
     """One durable store."""

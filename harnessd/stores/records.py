@@ -164,11 +164,20 @@ def _updated(
         case SettleEffect(effect_id, state, result):
             return "settle_effect", {"id": effect_id, "state": state.value, "result": encode(dict(result)), "now": now}
         case SaveCounters(counters, doing):
-            return "save_counters", {"counters": encode(_counters(counters)), "doing": plain(doing)}
+            return "save_counters", _saved(counters, doing)
         case TakeMessage(message, node_id):
             return "take_message", {"message": message, "node": node_id}
         case FreezeSystem(text):
             return "freeze_system", {"text": plain(text)}
+
+
+def _saved(counters: Counters, doing: str) -> dict[str, Any]:
+    return {"counters": encode(_counters(counters)), "doing": plain(doing)}
+
+
+def counters_row(task: str, counters: Counters, doing: str) -> Statement:
+    """The counters of a task that nobody works on."""
+    return Statement("save_counters", {"task": task, **_saved(counters, doing)}, 1)
 
 
 def append_node(lease: Lease, node: Node, revision: int, *, fenced: bool) -> tuple[Statement, Statement]:
@@ -259,6 +268,16 @@ def move(
     }
     row = Statement("move_task", params, must_touch=1)
     return (row, Statement("free_workspace", {"task": task})) if ended else (row,)
+
+
+def said(task: str, text: str, now: float, by: str) -> Unit:
+    """A person's word, read at the next turn; nothing where there is none."""
+    if not text:
+        return ()
+    message = Statement(
+        "insert_message", {"task": task, "text": plain(text), "now": now, "by": plain(by)}, or_stop=True
+    )
+    return (message, event(EventType.MESSAGE, now, task, {"by": by, "text": text[:200]}))
 
 
 def _question(task: str, ask: AskPerson, now: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from harnessd.stores.database import Missed, Statement, Unit
 from harnessd.stores.kernel import event
 from harnessd.stores.operations.jobs import woken_by_word
 from harnessd.stores.queue import Queue
-from harnessd.stores.records import SEEN_AS, TARGETS, move
+from harnessd.stores.records import SEEN_AS, TARGETS, move, said
 from harnessd.stores.rows import draft_from_json, draft_to_json, effect_from, encode, node_from, plain, question_from
 
 PLANS = 16  # how often a verb is planned anew because the task moved between reading and writing
@@ -245,10 +245,4 @@ def _asked_of_running(task: Task, verb: Verb, now: float, by: str, facts: Mappin
 
 
 def _said(task: str, facts: Mapping[str, Any], now: float, by: str) -> Unit:
-    text = facts.get("say")
-    if not text:
-        return ()
-    message = Statement(
-        "insert_message", {"task": task, "text": plain(text), "now": now, "by": plain(by)}, or_stop=True
-    )
-    return (message, event(EventType.MESSAGE, now, task, {"by": by, "text": text[:200]}))
+    return said(task, facts.get("say") or "", now, by)

@@ -12,8 +12,12 @@ from harnessd.domain.workspace import Workspace
 from harnessd.policy.retention import RetentionPolicy
 from harnessd.runtime.background.book import Book
 from harnessd.runtime.background.ended import EndedTasks
+from harnessd.runtime.crashpoints import Crashpoint
 from harnessd.runtime.host.disk import DiskGuard, PatientJournal
 from harnessd.runtime.host.starts import Starts
+from harnessd.runtime.rollbacks.carrying import Hands
+from harnessd.runtime.rollbacks.desk import Rollbacks
+from harnessd.runtime.rollbacks.undoing import Perform
 from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool
 from harnessd.runtime.workspaces.collecting import Collector
@@ -50,12 +54,17 @@ class Care:
         self.journal = PatientJournal(store, self.guard)
         self.starts = Starts(store, clock)
         self.book = Book(store, clock, redact, self.guard, self._hear)
+        self.rollbacks: Rollbacks | None = None
         self._pool: Pool | None = None
         self._jobs: Jobs | None = None
         self._ended: EndedTasks | None = None
 
-    def attach(self, pool: Pool, jobs: Jobs, model_silence_s: Callable[[str], float]) -> Watchdog:
-        """Know whom to look after; gives the watchdog over the pool's workers."""
+    def attach(
+        self, pool: Pool, jobs: Jobs, model_silence_s: Callable[[str], float], perform: Perform, crash: Crashpoint
+    ) -> Watchdog:
+        """Know whom to look after; gives the watchdog over the pool's workers. `perform` calls a tool."""
+        hands = Hands(perform, pool.wake, crash)
+        self.rollbacks = Rollbacks(self._store, self.workspace, jobs, self._clock, hands)
         self._pool, self._jobs = pool, jobs
         self._ended = EndedTasks(self._store, jobs, lambda: pool.running)
         return Watchdog(
@@ -76,6 +85,8 @@ class Care:
         if self._jobs is not None:
             await self._jobs.bury(await self._store.open_jobs())
         await self.guard.look()
+        if self.rollbacks is not None:
+            await self.rollbacks.begin()
 
     async def end(self) -> None:
         """The planned end."""

@@ -27,6 +27,7 @@ from harnessd.runtime.control.lineage import Lineage
 from harnessd.runtime.control.listen import Listener, listen
 from harnessd.runtime.control.live import Live, Told
 from harnessd.runtime.control.peer import Admission, Gate, PeerProtocol
+from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES, Handler
 
 __all__ = ["Dependencies", "Lineage", "Listener", "Live", "Told", "application", "listen", "serve"]
@@ -54,15 +55,15 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     started: Callable[[], None] = lambda: None,
     lineage: Lineage | None = None,
     dependencies: Dependencies | None = None,
+    recovery: Recovery | None = None,
 ) -> None:
     """Answer until `stop` is set, then end open streams, close, and take the socket file away.
 
     `started` is called once requests are accepted. Only `uid`, root and the listener's group may call;
     with `lineage`, processes below the daemon may do no more than read their own task.
     """
-    app = application(
-        store, live, stop, clock=clock, admission=Admission(uid, listener.group), dependencies=dependencies
-    )
+    gate = Admission(uid, listener.group)
+    app = application(store, live, stop, clock=clock, admission=gate, dependencies=dependencies, recovery=recovery)
     config = uvicorn.Config(
         app,
         http=type("Protocol", (PeerProtocol,), {"lineage": lineage}),
@@ -83,7 +84,7 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
         listener.remove()
 
 
-def application(
+def application(  # noqa: PLR0913 - each is a different thing the API talks to
     store: Store,
     live: Live,
     stop: asyncio.Event,
@@ -91,9 +92,10 @@ def application(
     clock: Clock,
     admission: Admission,
     dependencies: Dependencies | None = None,
+    recovery: Recovery | None = None,
 ) -> ASGIApp:
     """The ASGI application, gate included."""
-    handlers = Handlers(store, live, clock, stop, dependencies)
+    handlers = Handlers(store, live, clock, stop, dependencies, recovery)
     routes = [
         Route(row.path, _guarded(getattr(handlers, row.handler), live), methods=[row.method], name=row.handler)
         for row in ROUTES

@@ -24,6 +24,8 @@ from harnessd.runtime.control.events import Wanted, stream
 from harnessd.runtime.control.live import Live
 from harnessd.runtime.control.peer import Caller
 from harnessd.runtime.control.policies import PolicyHandlers
+from harnessd.runtime.control.recovery.handlers import RecoveryHandlers
+from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES
 from harnessd.runtime.control.verbs import NAMES, Verbs
 
@@ -44,7 +46,7 @@ _ENTERED: Mapping[TaskState, frozenset[EventType]] = {
 }
 
 
-class Handlers(PolicyHandlers, DependencyHandlers):
+class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers):
     """One method for each row of the table."""
 
     def __init__(
@@ -54,9 +56,10 @@ class Handlers(PolicyHandlers, DependencyHandlers):
         clock: Clock,
         stop: asyncio.Event,
         dependencies: Dependencies | None = None,
+        recovery: Recovery | None = None,
     ) -> None:
         """`stop` is set when the daemon ends: open streams say good-bye then."""
-        self._dependencies = dependencies
+        self._dependencies, self._recovery = dependencies, recovery
         self._store, self._live, self._clock, self._stop = store, live, clock, stop
         self._verbs = Verbs(store, live, clock)
 

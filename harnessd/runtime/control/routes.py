@@ -129,6 +129,26 @@ _BREAKER: Mapping[str, Any] = {
     },
 }
 
+_NAMED = {"type": "array", "items": {"type": "string"}}
+_ROLLBACK: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "to": {"type": "string", "description": "A node, or last-good."},
+        "steps": {"type": "integer", "description": "So many turns."},
+        "undo": {"type": "boolean", "description": "Take the last rollback back."},
+        "keep": _NAMED | {"description": "Paths that stay as they are."},
+        "overwrite": _NAMED | {"description": "Paths that go back whoever changed them."},
+        "undo_effects": _NAMED | {"description": "Effects whose declared undo is called."},
+        "prompt": {"type": "string", "description": "A word to the agent; it goes on at once."},
+        "model": {"type": "string", "description": "Who goes on."},
+    },
+}
+_DIFF = (
+    Parameter("from", "A node."),
+    Parameter("to", "A node; the workspace as it is now if not said."),
+)
+
 ROUTES: tuple[RouteRow, ...] = (
     RouteRow("GET", "/v1/status", "status", "The daemon, its queue, what runs, and what ended in the last day."),
     RouteRow("GET", "/v1/openapi.json", "openapi", "This document."),
@@ -145,6 +165,17 @@ ROUTES: tuple[RouteRow, ...] = (
         created=True,
     ),
     RouteRow("GET", "/v1/tasks/{task}", "task", "One task, by id or unique prefix.", "Task", errors=(404, 409)),
+    RouteRow(
+        "POST",
+        "/v1/tasks/{task}/rollback",
+        "rollback",
+        "Take a task back to a node, files and all; dry_run tells what it would do.",
+        query=(_DRY,),
+        body=_ROLLBACK,
+        errors=(400, 404, 409, 413, 415, 422),
+    ),
+    RouteRow("GET", "/v1/tasks/{task}/checkpoints", "checkpoints", "Checkpoints of its workspace.", errors=(404, 409)),
+    RouteRow("GET", "/v1/tasks/{task}/diff", "diff", "What differs between nodes.", query=_DIFF, errors=(404, 409)),
     RouteRow(
         "POST",
         "/v1/tasks/{task}/{verb}",

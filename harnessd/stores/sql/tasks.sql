@@ -198,3 +198,14 @@ SELECT epoch FROM tasks WHERE id = :task
 
 -- name: draft
 SELECT draft FROM tasks WHERE id = :task
+
+-- name: hold_to_roll_back
+-- Whoever puts files back is alone with them: nobody else's task may hold the folder, or one that overlaps it.
+INSERT INTO workspaces (root, holder, since)
+SELECT tasks.workspace, tasks.id, :now FROM tasks
+WHERE tasks.id = :task AND NOT EXISTS (SELECT 1 FROM workspaces AS held WHERE held.holder <> tasks.id AND {overlap})
+ON CONFLICT DO UPDATE SET since = workspaces.since
+
+-- name: withdraw_questions
+-- What nobody answered was asked by a branch that is left; its event stays.
+DELETE FROM approvals WHERE task = :task AND choice IS NULL

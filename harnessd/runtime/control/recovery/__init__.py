@@ -1,0 +1,1 @@
+"""Recovery: the routes of rollbacks, checkpoints and what changed in a workspace."""

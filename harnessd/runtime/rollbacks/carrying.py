@@ -1,0 +1,200 @@
+"""Carrying: a rollback that was decided on, carried to its end; each step durable before the next.
+
+Decided is a rollback with the task's move to `rolling_back`: from then on its state is in the task's counters, and only
+its end takes it out. Files first, pointer and task state after them in one unit of work: whoever looks in between sees
+`rolling_back`, never a pointer that the files do not fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from harnessd.domain.failure import HarnessError
+from harnessd.domain.ports import Clock, Refused, Store, TaskFilter
+from harnessd.domain.rollback import Rollback
+from harnessd.domain.session import Checkpoint, Node, NodeKind, user_payload
+from harnessd.domain.task import Counters, Task, TaskState, Verb
+from harnessd.domain.workspace import KeptRestore, Restored, Workspace
+from harnessd.runtime import telemetry
+from harnessd.runtime.crashpoints import Crashpoint, nowhere
+from harnessd.runtime.rollbacks import document
+from harnessd.runtime.rollbacks.undoing import Perform, undo
+
+_log = telemetry.log("rollback")
+
+
+class Jobs(Protocol):
+    """What runs beside a task."""
+
+    async def end_task(self, task: str) -> int:
+        """Kill and verify everything a task left running; gives the number of jobs ended."""
+
+    def running(self, task: str) -> Sequence[str]:
+        """Ids of a task's jobs that still run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What a rollback does beside files: `perform` calls a tool (an undo that a person chose), `wake` the workers."""
+
+    perform: Perform
+    wake: Callable[[], None]
+    crashpoint: Crashpoint = nowhere
+
+
+class Carrier:
+    """Carries rollbacks out, one for each task at a time."""
+
+    def __init__(self, store: Store, workspace: Workspace, jobs: Jobs, clock: Clock, hands: Hands) -> None:
+        self._store, self._workspace, self._jobs, self._clock, self._hands = store, workspace, jobs, clock, hands
+        self._under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
+
+    async def carry_on(self, task: str) -> dict[str, Any]:
+        """Carry out what was decided for a task that is `rolling_back`, from wherever it stands; gives the report.
+
+        A caller that goes away does not stop it.
+        """
+        under_way = self._under_way.get(task)
+        if under_way is None:
+            under_way = self._under_way[task] = asyncio.ensure_future(self._carry_out(task))
+            under_way.add_done_callback(lambda _: self._under_way.pop(task, None))
+        return await asyncio.shield(under_way)
+
+    async def begin(self) -> None:
+        """At start: end what the last daemon could not."""
+        for task in await self._store.list(TaskFilter(states=(TaskState.ROLLING_BACK,))):
+            _log.warning("taken_up", task=task.id, words="a rollback was cut off; it is carried to its end")
+            await self.carry_on(task.id)
+
+    async def _carry_out(self, name: str) -> dict[str, Any]:
+        task = await self._store.find(name)
+        if isinstance(task, Refused):
+            raise HarnessError(f"Task {name} is gone while it is rolled back.")
+        rollback = Rollback.from_json(task.counters.rollback)
+        begun = next((one for one in await self._store.open_restores() if one.task == task.id), None)
+        try:
+            if begun is None:
+                begun = await self._begin(task, rollback)
+            self._hands.crashpoint("J16")
+            restored = await asyncio.to_thread(self._restore, begun, rollback)
+        except HarnessError as fault:
+            restored = Restored("refused", failed={task.draft.workspace: fault.sentence})
+        back = restored.state in ("done", "disturbed")
+        undone = (
+            [
+                await undo(self._store, self._hands.perform, task, effect, self._clock.now())
+                for effect in rollback.undo_effects
+            ]
+            if back
+            else []
+        )
+        return await self._end(task, rollback, begun, restored, undone)
+
+    async def _begin(self, task: Task, rollback: Rollback) -> KeptRestore:
+        """Processes end, the state before is kept, the intent is durable: from here on there is a way forward."""
+        await self._jobs.end_task(task.id)
+        root, safety, now = task.draft.workspace, "", self._clock.now()
+        if rollback.manifest:
+            taken = await asyncio.to_thread(self._workspace.take, root)
+            root, safety = taken.root or root, taken.manifest
+            ref = f"c{task.counters.checkpoints + 1}"
+            uncovered = len(taken.uncovered or ())
+            one = Checkpoint(task.pointer or "", ref, safety, root, now, "safety", taken.changed, uncovered)
+            await self._store.add_checkpoint(task.id, one)
+        about = {**rollback.to_json(), "task_was": task.state.value}
+        begun = KeptRestore(task.id, secrets.token_hex(8), root, rollback.manifest, safety, about, now)
+        await self._store.begin_restore(begun)
+        return begun
+
+    def _restore(self, begun: KeptRestore, rollback: Rollback) -> Restored:
+        if not begun.target:
+            return Restored("done")
+        return self._workspace.restore(
+            begun.root, begun.target, begun.safety, begun.token, rollback.keep, rollback.overwrite
+        )
+
+    async def _end(
+        self,
+        task: Task,
+        rollback: Rollback,
+        begun: KeptRestore | None,
+        restored: Restored,
+        undone: list[dict[str, Any]],
+    ) -> dict[str, Any]:
+        back = restored.state in ("done", "disturbed")
+        report = document.report(restored, undone)
+        counters, notice = task.counters, None
+        if back:
+            counters = _after(task.counters, rollback, safety=bool(begun and begun.safety))
+            if rollback.note:
+                number = counters.nodes + 1
+                counters = replace(counters, nodes=number)
+                said = user_payload(rollback.note) | {"facts": {"rolled_back": rollback.since}}
+                notice = Node(f"n{number}", rollback.to, NodeKind.NOTICE, said, self._clock.now())
+        else:
+            counters = replace(counters, rollback={})
+        sentence = _sentence(rollback, restored)
+        data = {"from": rollback.since, "to": rollback.to, "checkpoint": rollback.checkpoint, "by": rollback.by}
+        go_on = rollback.after == "queued" and (back or bool(rollback.note))
+        await self._store.rolled_back(
+            task,
+            Verb.ROLLED_BACK if go_on else Verb.PAUSE,
+            counters,
+            self._clock.now(),
+            to=rollback.to if back else None,
+            notice=notice,
+            say=rollback.prompt if back else "",
+            restore=(begun.token, restored.state, report) if begun is not None else None,
+            data=data | report | {"sentence": sentence},
+            free=rollback.free,
+        )
+        self._hands.wake()
+        log = _log.info if back else _log.warning
+        log("rolled_back" if back else "rollback_failed", task=task.id, words=sentence)
+        return data | report | {"sentence": sentence, "rolled_back": back}
+
+
+def _after(counters: Counters, rollback: Rollback, *, safety: bool) -> Counters:
+    """What a task knows of its way begins anew; what it has used is not given back."""
+    return replace(
+        counters,
+        rollback={},
+        checkpoint=rollback.manifest or counters.checkpoint,
+        checkpoints=counters.checkpoints + safety,
+        taken=counters.taken if rollback.note else {},  # a ladder that rolls back by itself is bounded
+        streak={},
+        tallies_from=counters.nodes,
+        loop_from=counters.nodes,
+        asking="",
+        stand_ins={},
+        ending={},
+        last_turn=False,
+        tries=0,
+        tries_of={},
+        episode_at=None,
+        episode_parked_s=0.0,
+        wait_until=None,
+        probing="",
+        reserved_usd=0.0,
+        context={},
+    )
+
+
+def _sentence(rollback: Rollback, restored: Restored) -> str:
+    match restored.state:
+        case "done":
+            return f"Rolled back to {rollback.to}."
+        case "disturbed":
+            paths = ", ".join(sorted(restored.failed)[:5])
+            return f"Rolled back to {rollback.to}; something goes on writing: {paths}."
+        case "stuck":
+            paths = ", ".join(f"{path} ({why})" for path, why in list(restored.failed.items())[:5])
+            return f"The rollback to {rollback.to} stopped half-way and could not be taken back: {paths}."
+        case _:
+            reasons = {**restored.failed, **restored.blocked}
+            paths = ", ".join(f"{path} ({why})" for path, why in list(reasons.items())[:5])
+            return f"The rollback to {rollback.to} failed, and everything is as it was: {paths}."

@@ -1,0 +1,137 @@
+"""Deciding: what a person's wish means for a task, what it would do, and what stands in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harnessd.domain.effect import Effect
+from harnessd.domain.failure import HarnessError
+from harnessd.domain.ports import Refused, Store
+from harnessd.domain.rollback import Rollback
+from harnessd.domain.task import Task, TaskState
+from harnessd.domain.workspace import Workspace
+from harnessd.runtime.rollbacks import document
+from harnessd.runtime.rollbacks.carrying import Jobs
+from harnessd.runtime.rollbacks.document import Seen
+from harnessd.runtime.rollbacks.targets import Known, Target, Wish, find, left_behind
+
+_FROM = frozenset(
+    {TaskState.QUEUED, TaskState.PARKED, TaskState.WAITING, TaskState.PAUSED, TaskState.STOPPED, TaskState.COMPLETED}
+)
+
+_NAMED_MAX = 5  # paths written into the command that chooses
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A rollback that can be made, with its story; `refused` says why it would not be."""
+
+    rollback: Rollback
+    story: dict[str, Any]
+    refused: Refused | None = None
+
+
+class Decider:
+    """Turns wishes into rollbacks. Nothing is changed; the workspace is looked at."""
+
+    def __init__(self, store: Store, workspace: Workspace, jobs: Jobs) -> None:
+        self._store, self._workspace, self._jobs = store, workspace, jobs
+
+    async def decide(self, task: Task, wish: Wish, by: str) -> Decided | Refused:
+        """What a wish means and would do. Nothing is changed; the workspace is looked at."""
+        if task.state not in _FROM:
+            hint = (
+                f"harnessctl pause {task.id} --now" if task.state is TaskState.RUNNING else "Wait until it is through."
+            )
+            return Refused("refused", f"{task.id} is {task.state.value} and cannot be rolled back now.", hint)
+        known = await self.known(task)
+        target = find(known, wish)
+        if isinstance(target, Refused):
+            return target
+        effects = left_behind(known, target.node)
+        if refused := _no_such_undo(task, wish, effects):
+            return refused
+        try:
+            seen = await asyncio.to_thread(self._look, task, known, target, wish)
+        except HarnessError as fault:
+            return Refused("refused", fault.sentence, fault.remedy)
+        story = document.preview(task, known, target, effects, seen)
+        manifest = target.checkpoint.manifest if target.checkpoint is not None else ""
+        rollback = Rollback(
+            to=target.node.id,
+            since=task.pointer,
+            manifest=manifest,
+            checkpoint=target.checkpoint.ref if target.checkpoint is not None else "",
+            keep=wish.keep,
+            overwrite=wish.overwrite,
+            by=by,
+            why=f"rolled back to {target.node.id} by {by}",
+            after="queued" if wish.prompt else "paused",
+            prompt=wish.prompt,
+            undo_effects=wish.undo_effects,
+            undoes=target.undoes,
+            free=task.state.ended and not wish.prompt,
+        )
+        return Decided(rollback, story, _in_the_way(task, wish, target, seen))
+
+    def _look(self, task: Task, known: Known, target: Target, wish: Wish) -> Seen:
+        ended_first = tuple(self._jobs.running(task.id))
+        if target.checkpoint is None:
+            return Seen(ended_first=ended_first)
+        root, manifest = task.draft.workspace, target.checkpoint.manifest
+        now = self._workspace.take(root).manifest
+        chosen = {*wish.keep, *wish.overwrite}
+        last = task.counters.checkpoint or known.checkpoints[-1].manifest
+        conflicts = [one for one in self._workspace.conflicts(root, last, now, manifest) if not _under(one, chosen)]
+        return Seen(
+            self._workspace.compare(root, now, manifest, lines=False),
+            conflicts,
+            self._workspace.plan(root, now, manifest, wish.keep, wish.overwrite),
+            self._workspace.uncovered(root, manifest),
+            ended_first,
+        )
+
+    async def known(self, task: Task) -> Known:
+        nodes = {node.id: node for node in await self._store.nodes(task.id)}
+        return Known(
+            task.id,
+            task.pointer,
+            nodes,
+            await self._store.effects(task.id),
+            await self._store.checkpoints(task.id),
+            await self._store.restores(task.id),
+        )
+
+
+def _in_the_way(task: Task, wish: Wish, target: Target, seen: Seen) -> Refused | None:
+    paths = [*seen.conflicts, *(path for path in seen.planned.blocked if path not in seen.conflicts)]
+    if not paths:
+        return None
+    what = f"{len(paths)} paths were changed from outside the task, or stand" if len(paths) > 1 else f"{paths[0]} was"
+    what += " in the way" if len(paths) > 1 else " changed from outside the task, or stands in the way"
+    named = " ".join(f"--keep {shlex.quote(path)}" for path in paths[:_NAMED_MAX])
+    named += " ..." if len(paths) > _NAMED_MAX else ""
+    to = f"--steps {wish.steps}" if wish.steps else "--undo" if wish.undo else f"--to {wish.to or target.node.id}"
+    return Refused(
+        "refused",
+        f"{what}; nothing was changed.",
+        f"Choose by name: harnessctl rollback {task.id} {to} {named} (or --overwrite for those that go back)",
+    )
+
+
+def _no_such_undo(task: Task, wish: Wish, effects: Sequence[Effect]) -> Refused | None:
+    declared = {effect.id for effect in effects if (effect.result or {}).get("undo")}
+    for name in wish.undo_effects:
+        if name not in declared:
+            known = ", ".join(sorted(declared)) or "none"
+            words = f"{name} has no declared undo among what this rollback leaves behind."
+            return Refused("refused", words, f"There are: {known}. See: harnessctl effects {task.id}")
+    return None
+
+
+def _under(path: str, chosen: set[str]) -> bool:
+    return any(path == one or path.startswith(f"{one}/") for one in chosen)
