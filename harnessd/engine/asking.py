@@ -29,7 +29,7 @@ from harnessd.domain.record import AskPerson, TakeMessage
 from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload
 from harnessd.domain.task import StopReason
 from harnessd.engine import ending, forms, links, reserving, roles, streaks
-from harnessd.engine.context import compacting, measuring, summarising, viewing
+from harnessd.engine.context import compacting, diagnosing, measuring, summarising, viewing
 from harnessd.engine.protocol import CallModel, ModelFacts, ModelFailed, ModelReplied, RunState, Wait
 from harnessd.engine.situation import Ending, PendingCall, Situation, asked_calls
 from harnessd.engine.tool_calls import callfacts, results
@@ -296,6 +296,8 @@ def _stop(s: Situation, it: Incident, reason: StopReason) -> None:
     """The end, or the agent's declared safe answer, marked as degraded, where the model's cannot be read (R3.14)."""
     safe, failure = s.brief.safe, it.failure
     if it.error_class is not ErrorClass.MALFORMED_OUTPUT or not safe:
+        full = reason is StopReason.CONTEXT_EXHAUSTED
+        failure = diagnosing.diagnosed(s, failure) if full else failure
         ending.end(s, results.stopped(s, reason, failure, it.error_class))
         return
     s.append(NodeKind.NOTICE, user_payload(safe) | {"facts": {"safe": True, "output": json.loads(safe)}})

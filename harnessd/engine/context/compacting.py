@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from harnessd.defence.incident import CONTEXT_FULL
 from harnessd.defence.line3_repair.compaction import emergency, summary
@@ -19,20 +18,16 @@ from harnessd.domain.decision import Compact, Decision, NeedsHuman, Stop
 from harnessd.domain.effect import EffectState
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import Usage
-from harnessd.domain.session import NodeKind, user_payload
+from harnessd.domain.session import NodeKind
 from harnessd.domain.task import StopReason
 from harnessd.engine import ending
-from harnessd.engine.context import measuring, summarising
+from harnessd.engine.context import diagnosing, measuring, summarising
 from harnessd.engine.context.measuring import note
 from harnessd.engine.protocol import ModelFacts, ModelFailed, ModelReplied, RunState, Wait
 from harnessd.engine.situation import Ending, Situation
 from harnessd.policy import compaction as compaction_policy
 
 _OVERFLOW = ErrorClass.CONTEXT_OVERFLOW.value
-WARNING = (
-    "[harnessd] The context window is {used:.0%} full, and making the history smaller did not help enough. Finish what "
-    "is under way with short answers and small outputs, and keep notes of what matters in files."
-)
 _BY = {"squeeze": "keeping long results as files", "summary": "a summary", "trim": "cutting without a summary"}
 _KEPT = re.compile(r"\bkept-(n\d+)\b")
 
@@ -59,12 +54,12 @@ def before_call(s: Situation, model: ModelFacts) -> Failure | bool:
         return _opened(s, model)
     waits = known.get("judge")
     if waits is not None and where.tier != "block":
-        return _told(s, model, where)  # the next count of the service says whether the last one helped
+        return diagnosing.told(s, model, where)  # the next count of the service says whether the last one helped
     first = ORDINARY if waits is None else waits["level"] + 1
     if first > LAST:
-        return _full(s, model, where)
-    if where.tier != "block" and _mostly_fixed(s, model, where):
-        return _told(s, model, where)
+        return diagnosing.full(s, model, where)
+    if where.tier != "block" and diagnosing.mostly_fixed(s, model, where):
+        return diagnosing.told(s, model, where)
     return _begin(s, model, first, LAST if where.tier == "block" else HARD)
 
 
@@ -256,8 +251,8 @@ def judge(s: Situation, alias: str, usage: Usage) -> None:
     if failures < policy.shape.failures or known.get("open"):
         return
     sentence = (
-        f"{failures} compactions in a row brought no relief (less than {policy.shape.gain_at_least:.0%} freed, or still "
-        f"above {policy.shape.tiers.compact:.0%} of the window). Largest: {diagnosis(s, alias)}."
+        f"{failures} compactions in a row brought no relief: less than {policy.shape.gain_at_least:.0%} freed, or "
+        f"still above {policy.shape.tiers.compact:.0%} of the window. Largest: {diagnosing.diagnosis(s, alias)}."
     )
     note(s, open=sentence)
     s.say("breaker_opened", dependency="compaction", sentence=sentence, why=sentence, window_used=_used(s, alias))
@@ -296,83 +291,8 @@ def _nothing_to_take_out(s: Situation, model: ModelFacts, *, forced: bool) -> Fa
     """What stands is what must stand."""
     note(s, making=None, overflow=None)
     where = measuring.where(s, model)
-    _mostly_fixed(s, model, where)
-    return _full(s, model, where) if forced or where.tier == "block" else _told(s, model, where)
-
-
-def _mostly_fixed(s: Situation, model: ModelFacts, where: compaction_policy.Standing) -> bool:
-    """System prompt and tools alone reach the first tier: that is told once, and not compacted for ever (R4.2)."""
-    whole, fixed = measuring.window(s, model), measuring.scene(s, model).overhead
-    if not compaction_policy.overhead_too_large(s.rules.compaction, fixed, whole, whole - where.window):
-        return False
-    if not s.counters.context.get("fixed"):
-        note(s, fixed=True)
-        sentence = (
-            f"System prompt and tools alone take {fixed:,} of {where.window:,} tokens of model/{model.alias}: "
-            "no compaction helps against that. Use fewer tools, a shorter system prompt or a larger window."
-        )
-        s.say("budget_warning", budget="context", level="overhead", sentence=sentence, window_used=round(where.used, 3))
-    return True
-
-
-def _told(s: Situation, model: ModelFacts, where: compaction_policy.Standing) -> bool:
-    """Above the second tier after a compaction: person and model are told, once (R4.2)."""
-    if where.tier == "warn" and s.counters.context.get("told") is None:
-        note(s, told="warn")
-        sentence = f"The window of model/{model.alias} is {where.used:.0%} full after all that could be taken out."
-        s.say("budget_warning", budget="context", level="warn", sentence=sentence, window_used=round(where.used, 3))
-        s.append(NodeKind.NOTICE, user_payload(WARNING.format(used=where.used)) | {"facts": {"context": "warn"}})
-    return True
-
-
-def _full(s: Situation, model: ModelFacts, where: compaction_policy.Standing) -> Failure:
-    """By our count no request fits: none is sent, and the ladder of an overflow decides (R4.2)."""
-    return Failure(
-        source="model",
-        dependency=f"model/{model.alias}",
-        message=f"{where.used:.0%} of {where.window:,} usable tokens are taken by what must be kept: "
-        f"{diagnosis(s, model.alias)}",
-        code=CONTEXT_FULL,
-        window_used=round(where.used, 3),
-    )
-
-
-def diagnosis(s: Situation, alias: str) -> str:
-    """The biggest parts of the next request, in words."""
-    factor = measuring.ratio(s, alias)
-    rows = [
-        (f"{part.name} at {part.node}" if part.node else part.name, round(part.tokens * factor)) for part in parts(s)
-    ]
-    return emergency.largest(rows, measuring.size(s, alias))
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of the next request, in our own estimate."""
-
-    kind: str
-    name: str
-    node: str
-    tokens: int
-
-
-_PARTS = {
-    NodeKind.COMPACTION: ("notes", "notes of earlier turns"),
-    NodeKind.USER: ("request", "words of a person"),
-    NodeKind.NOTICE: ("notice", "notice"),
-    NodeKind.ASSISTANT: ("answer", "answer"),
-}
-
-
-def parts(s: Situation) -> list[Part]:
-    """What the next request is made of: fixed parts first, then each node that stands."""
-    rows = [Part("system", "system prompt and tools", "", measuring.overhead(s))]
-    for node in measuring.shown(s):
-        kind, name = _PARTS.get(
-            node.kind, ("result", f"result of {node.payload.get('facts', {}).get('tool', 'a tool')}")
-        )
-        rows.append(Part(kind, name, node.id, measuring.raw_of(s, node)))
-    return rows
+    diagnosing.mostly_fixed(s, model, where)
+    return diagnosing.full(s, model, where) if forced or where.tier == "block" else diagnosing.told(s, model, where)
 
 
 # --- emergency --------------------------------------------------------------------------------------------------------
@@ -385,7 +305,7 @@ def no_compaction(s: Situation, model: ModelFacts) -> str:
     if tries >= most:
         return f"all {most} emergency tries are used"
     if plan(measuring.scene(s, model), min(tries, HARD), LAST) is None:
-        return f"nothing more can be taken out. Largest: {diagnosis(s, model.alias)}"
+        return f"nothing more can be taken out. Largest: {diagnosing.diagnosis(s, model.alias)}"
     return ""
 
 
@@ -393,8 +313,9 @@ def overflowed(s: Situation, model: ModelFacts, failure: Failure, most: int) -> 
     """The service says the window overflowed: the next attempt is a smaller one, whatever we had estimated (R4.3)."""
     tries = s.counters.context.get("tries", 0) + 1
     size, whole = measuring.size(s, model.alias), measuring.window(s, model)
-    if emergency.answer_was_too_long(failure.message, size, whole, most) and "most" not in s.counters.context:
-        note(s, tries=tries, most=measuring.room_for_answer(s, model))
+    shorter = emergency.shorter_answer(failure.message, size, whole, most)
+    if shorter is not None and "most" not in s.counters.context:
+        note(s, tries=tries, most=shorter)
         return
     if failure.code != CONTEXT_FULL:
         measuring.overflowed(s, model)

@@ -8,7 +8,7 @@ from typing import Any
 from harnessd.domain.session import Node
 from harnessd.domain.task import Counters
 from harnessd.engine import links, roles
-from harnessd.engine.context import compacting, measuring
+from harnessd.engine.context import diagnosing, measuring
 from harnessd.engine.protocol import RunBrief
 from harnessd.engine.situation import JournalView, Situation, situation_of
 from harnessd.policy import TaskPolicies
@@ -55,7 +55,7 @@ def report(brief: RunBrief, path: Sequence[Node], counters: Counters, policies: 
 
 def _filled(s: Situation, alias: str, size: int) -> dict[str, Any]:
     """By kind, and the largest parts. Scaled so that the parts are the whole."""
-    rows = compacting.parts(s)
+    rows = diagnosing.parts(s)
     factor = size / max(1, sum(part.tokens for part in rows))
     kinds: dict[str, list[int]] = {}
     for part in rows:
