@@ -105,7 +105,8 @@ def _passed(incident: Incident) -> Iterator[str]:
     """The links that could not take the call, each with the reason: `model/local: no tools`."""
     following = incident.following
     for link, why in following.passed if following is not None else ():
-        yield f"{link}: {why}"
+        if link != incident.failure.dependency:
+            yield f"{link}: {why}"
 
 
 def _evidence(incident: Incident, remedy: Remedy, passed_over: list[str]) -> dict[str, object]:

@@ -166,7 +166,7 @@ def stands_in(s: Situation, home: str, link: str) -> None:
         s.count(degraded={**others, home: link})
         sentence = f"{link} answers for {home} until it is healthy again."
         if why := s.counters.roles_why.get(home.partition("/")[0], "") if home.startswith(_ROLES) else "":
-            sentence = f"{link} stands in for {home}: {why}."
+            sentence = f"{link} stands in for {home}: {why.rstrip('.')}."
         s.say("degraded", dependency=home, link=link, sentence=sentence)
 
 

@@ -127,7 +127,9 @@ def _words(s: Situation) -> str:
         if now == before:
             continue
         if now:
-            lines.append(f"{home(s, sort)} cannot be used now ({s.counters.roles_why.get(sort, 'it is down')}).")
+            lines.append(
+                f"{home(s, sort)} cannot be used now ({s.counters.roles_why.get(sort, 'it is down').rstrip('.')})."
+            )
             lines += [f"Go on as {now}.", _instructions(s, now)]
         else:
             lines.append(f"{home(s, sort)} can be used again: go on as before.")
