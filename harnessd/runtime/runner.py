@@ -228,8 +228,6 @@ class Runner:
                 self._tools_begun.add(act.call)
                 self._said.append(canonical_json(dict(act.arguments))[:_SAID_MAX])
                 self._spawn(act.call, self._tool(act), act)
-                if act.limits.silence_s is not None:
-                    self._watched[act.call] = act.limits.silence_s
             case TakeCheckpoint():
                 self._spawn(act.call, self._look(act), act)
             case Wait(until):
@@ -324,8 +322,15 @@ class Runner:
 
     async def _tool(self, act: CallTool) -> Event:
         around = self.around
+
+        def begun() -> None:
+            if act.limits.silence_s is not None:
+                self._watched[act.call] = act.limits.silence_s
+                around.watching()
+
         try:
-            outcome = await around.toolbox.perform(self.task, act, Caller.of(self.task, act.call, self.policies()))
+            caller = Caller.of(self.task, act.call, self.policies())
+            outcome = await around.toolbox.perform(self.task, act, caller, begun)
         except asyncio.CancelledError:
             if act.call not in self._ending and act.call not in self._silent:
                 raise

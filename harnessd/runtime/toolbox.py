@@ -52,19 +52,24 @@ class Toolbox:
         self.redact = redact
         self._protected = protected
 
-    async def perform(self, task: Task, command: CallTool, caller: Caller = NOBODY) -> ToolOutcome | Failure:
+    async def perform(
+        self, task: Task, command: CallTool, caller: Caller = NOBODY, begun: Callable[[], None] = lambda: None
+    ) -> ToolOutcome | Failure:
         """One call, once limits and breaker let it through (R3.5, R3.15).
 
-        What the tool cannot do is a Failure; an exception is a fault of ours.
+        What the tool cannot do is a Failure; an exception is a fault of ours. `begun` is called once nothing holds the
+        call back any more.
         """
         name, traffic = f"tool/{command.tool}", self._traffic
         if traffic is None or not traffic.concerns(name):
+            begun()
             return await self._call(task, command, caller)
         passed = await traffic.enter(name, caller, source="tool")
         if isinstance(passed, Failure):
             return passed
         outcome: ToolOutcome | Failure | None = None
         try:
+            begun()
             outcome = await self._call(task, command, caller)
         finally:
             if outcome is None:

@@ -95,8 +95,8 @@ class Watchdog:
             for call, limit_s in watched.items():
                 sign = signs.get(call)
                 before, since = self._seen.get((task, call), (None, now))
-                # A tool without processes (a file is read) shows no sign and is not ended for it.
-                moved = now if sign is None or sign != before else since
+                # A tool without processes (a file is read, from a server that is gone) shows no sign: only silence.
+                moved = now if sign != before or (task, call) not in self._seen else since
                 alive[task, call] = (sign, moved)
                 if now - moved >= limit_s:
                     runner.end_silent(call, now - moved)

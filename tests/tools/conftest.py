@@ -37,11 +37,11 @@ def pids_of(needle: str) -> list[int]:
 class Bench:
     """One task's tools, ready to be called."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scrub: Callable[[Path], None] = lambda _: None) -> None:
         self.workspace = folder / "ws"
         self.artefacts = folder / "artefacts"
         self.workspace.mkdir()
-        self.jobs = Jobs()
+        self.jobs = Jobs(scrub=scrub)
         self.tools: Mapping[str, Tool] = builtin_tools(confine, self.jobs)
         self._numbers = itertools.count(1)
 

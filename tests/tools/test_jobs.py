@@ -6,15 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harnessd.domain.failure import ErrorClass
 from harnessd.domain.ports import JobEnded
+from harnessd.runtime.redact import Redactor
 from harnessd.tools import Jobs, builtin_tools, partial_output
 from harnessd.workspace.confine import confine
-
-if TYPE_CHECKING:
-    from tests.tools.conftest import Bench
+from tests.tools.conftest import Bench
 
 Alive = Callable[[str], list[int]]
 
@@ -163,3 +162,22 @@ async def test_a_job_name_cannot_lead_out_of_the_artefacts(bench: Bench) -> None
     for name in ("../secret", "..", "/etc/passwd", "a/b", ""):
         failure = await bench.failed("job_output", job=name)
         assert failure.hint is ErrorClass.INVALID_ARGUMENTS
+
+
+async def test_whole_outputs_lose_their_secrets_on_disk(tmp_path: Path, needle: str) -> None:
+    """A secret that a command printed is in no file that is kept: of a cut result, a killed call, a job."""
+    secret = "sk-test-4711-CANARY"
+    bench = Bench(tmp_path, scrub=Redactor([secret]).file)
+    prints = f"for i in $(seq 3000); do echo $i {secret}; done"
+    cut = await bench.done("bash", bench.context(output_max=4096), command=prints)
+    assert cut.artefact
+    killed = bench.context(timeout_s=1.0, on_timeout="kill", output_max=4096)
+    await bench.failed("bash", killed, command=f"{prints}; sleep {needle}")
+    job = await _start(bench, f"{prints}; sleep {needle}", output_max=4096)
+    await bench.done("job_output", job=job)
+    await bench.jobs.aclose()
+    files = list(bench.artefacts.iterdir())
+    assert len(files) == 3
+    for file in files:
+        assert secret not in file.read_text()
+        assert "3000 [secret]" in file.read_text()

@@ -7,6 +7,7 @@ few seconds, and a write that was refused. The first comes before it is too late
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -120,6 +121,14 @@ class DiskGuard(Room):
             return None
         what = "storage_full" if self.seen.state == "stop" else "disk_low"
         return {"what": what, "since": self.seen.since, "sentence": _sentence(self.seen.state, self.seen.free)}
+
+    def facts(self) -> dict[str, Any]:
+        """For the status: the free part of the store's disk (0..1), and the bytes of the store's own files."""
+        sizes = []
+        for path in self.folder.glob("*.db*"):
+            with contextlib.suppress(OSError):  # the write-ahead log comes and goes
+                sizes.append(path.stat().st_size)
+        return {"free": round(self.seen.free, 4), "store_bytes": sum(sizes)}
 
     def _moved(self, before: Disk, state: Disk, data: dict[str, Any]) -> None:
         _log.warning("disk", state=state, before=before, free=data["free"])
