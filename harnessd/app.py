@@ -390,11 +390,8 @@ class _Daemon:
             "started_at": self.started_at,
             "ready": True,
             "workers": self.settings.workers,
-            "warnings": [
-                *self.care.warnings(),
-                *self.dependencies.warnings(),
-                *(str(warning) for warning in self.keeper.warnings),
-            ],
+            "warnings": [*self.care.warnings(), *self.dependencies.warnings(), *map(str, self.keeper.warnings)],
+            "disk": self.care.guard.facts(),
             "breakers": self.dependencies.open_breakers(),
             "policies": self.keeper.facts(),
         }

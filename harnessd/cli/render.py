@@ -210,6 +210,15 @@ def count(number: float | None) -> str:
     return f"{number:g}" if number != int(number) else str(int(number))
 
 
+def size(number: float) -> str:
+    """Bytes as people read them: `412B`, `1.2GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f}{unit}" if unit == "B" or number >= 100 else f"{number:.1f}{unit}"
+        number /= 1024
+    return f"{number:.1f}TiB"
+
+
 def amount(budget: str, number: float | None) -> str:
     """A limit or its use in the words of its budget: a time, USD or a count."""
     if number is None:

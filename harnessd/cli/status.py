@@ -79,6 +79,8 @@ def _show_daemon(found: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]
     render.out(f"tasks      {'   '.join(parts) or 'none under way'}")
     ends = sorted(found["last_day"].items(), key=lambda pair: -pair[1])
     render.out(f"           last 24h: {', '.join(f'{word} {number}' for word, number in ends) or 'no ends'}")
+    if disk := found.get("disk"):
+        render.out(f"disk       {disk['free']:.0%} free   store {render.size(disk['store_bytes'])}")
     _show_rows(
         "BREAKER STATE SINCE WHY NEXT", found.get("breakers") or [], ("name", "state", "since", "why", "next"), now
     )

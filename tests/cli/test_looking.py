@@ -181,6 +181,7 @@ def test_nothing_stored_drives_the_terminal(server: ControlServer, ctl: Ctl) -> 
         ("list",),
         ("logs", task),
         ("logs", waiting),
+        ("why", waiting),
         ("tree", task),
         ("show", task, "n2"),
         ("show", task, "n3"),
@@ -215,7 +216,8 @@ def test_what_waits_for_a_person_says_what_to_type(server: ControlServer, ctl: C
     assert "in 6d 23h" in row
     assert ctl("inbox", "-q", "--label", "team=web").out == "q1\n"
     assert ctl("inbox", "--kind", "approval", "--json").out == '{\n  "questions": []\n}\n'
-    assert ctl("inbox", "--class", "none", "-q").out == ""
+    assert ctl("inbox", "--class", "overloaded", "-q").out == ""
+    assert ctl("inbox", "--class", "none", "-q").code == 2
     wrong = ctl("answer", "q1", "perhaps")
     assert wrong.code == 2
     assert "done, not-done, stop" in two_lines(wrong.err)[1]

@@ -105,3 +105,11 @@ def test_a_place_has_a_line_only_where_there_is_one() -> None:
     rule = {"file": "policies/budget.yaml", "line": 3, "revision": 6}
     assert render.place(rule) == "policies/budget.yaml:3  r6"
     assert render.place({**rule, "file": "--budget tool_calls", "line": 0}) == "--budget tool_calls  r6"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0B"), (412, "412B"), (1536, "1.5KiB"), (300 * 1024, "300KiB"), (1.2 * 2**30, "1.2GiB"), (2**41, "2.0TiB")],
+)
+def test_sizes(number: float, text: str) -> None:
+    assert render.size(number) == text
