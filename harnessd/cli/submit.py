@@ -72,7 +72,10 @@ def submit(ctx: click.Context, /, **given: Any) -> int:
     body = _body(given) | {"prompt": _prompt(given["prompt"], given["file"])}
     answer = client.post("/v1/tasks", body, dry_run=given["dry_run"])
     if given["dry_run"]:
-        return _show_plan(answer, as_json=given["as_json"])
+        if not answer.get("fresh", True):
+            _warn_if_known(answer)
+        shown = _show_plan(answer, as_json=given["as_json"])
+        return FAILED if given["strict"] and not answer.get("fresh", True) else shown
     _warn_if_known(answer)
     watched = given["wait"] or given["follow"]
     if given["quiet"]:
@@ -222,11 +225,10 @@ def _submit_many(ctx: click.Context, given: Mapping[str, Any]) -> int:
             if line.strip():
                 _submit_line(client, given, defaults, (number, line), (done, refused))
     fresh = sum(1 for answer in done if answer.get("fresh"))
-    known = 0 if given["dry_run"] else len(done) - fresh
+    known = len(done) - fresh
     total = len(done) + len(refused)
     verdict = "would be submitted" if given["dry_run"] else "submitted"
-    count = len(done) if given["dry_run"] else fresh
-    summary = f"{total} lines: {count} {verdict}, {known} already there (same key), {len(refused)} refused"
+    summary = f"{total} lines: {fresh} {verdict}, {known} already there (same key), {len(refused)} refused"
     if given["as_json"]:
         render.out_json({"tasks": done, "refused": refused})
     else:

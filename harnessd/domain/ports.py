@@ -244,6 +244,7 @@ class History:
     effects: tuple[Effect, ...]  # of this task, in order of planning
     messages: tuple[PersonMessage, ...]  # not yet delivered
     questions: tuple[Question, ...]  # answered or not, of open calls
+    changed: frozenset[str] = frozenset()  # the nodes of results that came with a changed workspace
 
 
 class TaskQueue(Protocol):
@@ -251,6 +252,9 @@ class TaskQueue(Protocol):
 
     async def submit(self, draft: TaskDraft, now: float) -> Submitted | Refused:
         """One durable row. Same key and identity: the same task. Same key, other identity: `conflict`."""
+
+    async def known(self, draft: TaskDraft) -> Submitted | Refused | None:
+        """What `submit` would find under the draft's key; None where it would make a new task."""
 
     async def claim(
         self, owner: str, limit: int, now: float, ttl_s: float, full: Collection[str] = ()

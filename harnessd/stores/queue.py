@@ -65,6 +65,12 @@ class Queue(Kernel):
             return Submitted(kept, fresh=True)
         raise HarnessError("No free task id was found.")
 
+    async def known(self, draft: TaskDraft) -> Submitted | Refused | None:
+        """See the port."""
+        if draft.key is None or await self._row("task_by_key", {"key": key_of(draft)}) is None:
+            return None
+        return await self._same_key(draft)
+
     async def _same_key(self, draft: TaskDraft) -> Submitted | Refused:
         row = await self._row("task_by_key", {"key": key_of(draft)})
         if row is None:

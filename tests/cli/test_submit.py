@@ -30,6 +30,11 @@ def test_the_same_key_is_the_same_task(server: ControlServer, ctl: Ctl) -> None:
     other = ctl("submit", "Other", "--workspace", str(server.workspace), "--key", "nightly-1")
     assert other.code == 5
     two_lines(other.err)
+    # A dry run exits as the real one would.
+    assert ctl("submit", "Other", "--workspace", str(server.workspace), "--key", "nightly-1", "--dry-run").code == 5
+    again = ctl(*words, "--dry-run")
+    assert (again.code, again.err.startswith("already submitted ")) == (0, True)
+    assert ctl(*words, "--dry-run", "--strict").code == 1
 
 
 def test_the_prompt_comes_from_a_file_or_standard_input(server: ControlServer) -> None:

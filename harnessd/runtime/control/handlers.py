@@ -110,8 +110,10 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers):
         if pin:
             draft = replace(draft, pinned_revision=int(effective.get("revision", 0)))
         if dry:
-            task = Task("", draft, TaskState.QUEUED, self._clock.now())
-            return Json(show.show_task(task) | self._in_force(task) | {"dry_run": True})
+            known = await self._store.known(draft)
+            there = accept(known) if known is not None else None
+            task = there.task if there is not None else Task("", draft, TaskState.QUEUED, self._clock.now())
+            return Json(show.show_task(task) | self._in_force(task) | {"dry_run": True, "fresh": there is None})
         submitted = accept(await self._store.submit(draft, self._clock.now()))
         if submitted.fresh:
             self._live.wake()
