@@ -16,6 +16,7 @@ BENCHES = {
     "guard": "what the gateway adds to a call that succeeds, beside tenacity",
     "calls": "100 model calls in flight, and 1000 held streams, beside bare httpx",
     "saves": "a policy that is saved: soon in force, once a save, never torn; beside watchfiles",
+    "checkpoints": "a look at a workspace after one change beside `git status`; a dirty list; syncs",
     "status": "`harnessctl status` beside `python -c pass`",
     "idle": "a daemon with nothing to do: wake-ups and memory",
 }
@@ -23,7 +24,7 @@ BENCHES = {
 
 def main() -> int:
     """Run what is asked for; exit status 1 if a gate was missed."""
-    about = "\n".join(f"  {name:<8} {what}" for name, what in BENCHES.items())
+    about = "\n".join(f"  {name:<11} {what}" for name, what in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="benchmarks", epilog=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -107,6 +107,8 @@ class Restore:
             with contextlib.suppress(OSError):
                 clear_staging(self.handles, self.token)
             self._narrow()
+        if "" in self.plan.modes:  # the root last of all: until here it had to be open
+            self._do("", self._folder_mode)
         sync(self.handles.root)
 
     # --- stage --------------------------------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ class Restore:
             self._do(one.path, self._rescue)
         # The inner ones first: a folder that its owner may not enter is closed last.
         for path in sorted([*self.plan.make, *self.plan.modes], reverse=True):
-            if self.target[path].kind == "folder" and path not in self.failed:
+            if path and self.target[path].kind == "folder" and path not in self.failed:
                 self._do(path, self._folder_mode)
 
     def _do(self, path: str, work: Callable[[str], None]) -> None:

@@ -15,7 +15,8 @@ from harnessd.workspace.content import SEGMENT_MAX, Contents
 from harnessd.workspace.manifest import Tree, tree_of
 from harnessd.workspace.walk import Cache
 
-WARM_MAX = 8  # workspaces whose stat cache stays in memory
+WARM_MAX = 8  # workspaces whose stat cache stays in memory while nobody uses them,
+WARM_NAMES_MAX = 200_000  # and the names that they may hold together (about 1 KiB each)
 _ROOT = "workspace"  # the file in a vault that says whose it is
 
 
@@ -120,7 +121,10 @@ class Vaults:
 
     def _cool(self) -> None:
         """The ones that were used longest ago are forgotten."""
-        idle = sorted((vault for vault in self._open.values() if not vault.users), key=lambda vault: vault.used)
-        for vault in idle[: max(0, len(self._open) - WARM_MAX)]:
-            del self._open[vault.root]
-            vault.contents.close()
+        idle = sorted((vault for vault in self._open.values() if not vault.users), key=lambda vault: -vault.used)
+        names = 0
+        for place, vault in enumerate(idle):
+            names += len(vault.cache.tree)
+            if place >= WARM_MAX or names > WARM_NAMES_MAX:
+                del self._open[vault.root]
+                vault.contents.close()
