@@ -137,7 +137,10 @@ NOT_ITS_FAULT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BreakerState:
-    """Where one breaker stands. Times are seconds since the Unix epoch; `window` holds (bucket, ok, failed)."""
+    """Where one breaker stands. Times are seconds since the Unix epoch; `window` holds (bucket, ok, failed).
+
+    `round` numbers the probes that are let through together, so that what comes back late is known for what it is.
+    """
 
     phase: Phase = "closed"
     consecutive: int = 0
@@ -150,16 +153,17 @@ class BreakerState:
     closed_at: float | None = None
     tripped_until: float | None = None
     why: str = ""
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether an attempt may be made now; `wait_s` is the time left where not."""
+    """Whether an attempt may be made now; `wait_s` is the time left where not. `round`: it is a probe of that round."""
 
     allowed: bool
     state: BreakerState
     wait_s: float = 0.0
-    probe: bool = False
+    round: int | None = None
 
 
 def outcome_of(limits: BreakerSettings, error_class: ErrorClass | None, elapsed_s: float) -> Outcome:
@@ -173,29 +177,44 @@ def outcome_of(limits: BreakerSettings, error_class: ErrorClass | None, elapsed_
 
 def admit(limits: BreakerSettings, state: BreakerState, now: float) -> Admission:
     """May an attempt be made? A probe that never comes back is given up after the open time."""
+    state = _not_ahead(state, now)
     if state.tripped_until is not None:
         if now < state.tripped_until:
             return Admission(False, state, state.tripped_until - now)
-        state = replace(state, tripped_until=None, phase="half_open", probing=0, probes_ok=0)
+        state = replace(state, tripped_until=None, phase="half_open", probing=0, probes_ok=0, round=state.round + 1)
     if state.phase == "closed":
         return Admission(True, state)
     if state.phase == "open":
         wait = state.opened_at + state.open_s - now
         if wait > 0:
             return Admission(False, state, wait)
-        state = replace(state, phase="half_open", probing=0, probes_ok=0)
+        state = replace(state, phase="half_open", probing=0, probes_ok=0, round=state.round + 1)
     if state.probing >= limits.probes - state.probes_ok:
         wait = state.probe_at + limits.open_s - now
         if wait > 0:
             return Admission(False, state, wait)
-        state = replace(state, probing=0)
-    return Admission(True, replace(state, probing=state.probing + 1, probe_at=now), probe=True)
+        state = replace(state, probing=0, round=state.round + 1)
+    return Admission(True, replace(state, probing=state.probing + 1, probe_at=now), round=state.round)
 
 
-def settle(limits: BreakerSettings, state: BreakerState, outcome: Outcome, now: float) -> BreakerState:
-    """The state after an attempt that was admitted. A late answer while open changes nothing."""
+def _not_ahead(state: BreakerState, now: float) -> BreakerState:
+    """No moment lies in the future: where the machine's clock was set back, what began then begins now."""
+    if max(state.opened_at, state.probe_at, state.closed_at or 0.0) <= now:
+        return state
+    closed_at = None if state.closed_at is None else min(state.closed_at, now)
+    return replace(state, opened_at=min(state.opened_at, now), probe_at=min(state.probe_at, now), closed_at=closed_at)
+
+
+def settle(
+    limits: BreakerSettings, state: BreakerState, outcome: Outcome, now: float, probe: int | None = None
+) -> BreakerState:
+    """The state after an attempt that was admitted; `probe` is the round of a probe, None: the newest, 0: it was none.
+
+    A late answer while open changes nothing. Nor does one while half-open that is not a probe of this round: it was
+    sent before the outage, or given up, and says nothing of how the dependency is now.
+    """
     if state.phase == "half_open":
-        return _probed(limits, state, outcome, now)
+        return _probed(limits, state, outcome, now) if probe in (None, state.round) else state
     if state.phase == "open" or outcome == "neutral":
         return state
     window = _counted(limits, state.window, outcome, now)
@@ -217,14 +236,14 @@ def _probed(limits: BreakerSettings, state: BreakerState, outcome: Outcome, now:
         return replace(state, phase="open", opened_at=now, open_s=longer, probing=0, probes_ok=0, why="a probe failed")
     if state.probes_ok + 1 < limits.probes:
         return replace(state, probing=probing, probes_ok=state.probes_ok + 1)
-    return BreakerState(closed_at=now)
+    return BreakerState(closed_at=now, round=state.round)
 
 
 def _counted(
     limits: BreakerSettings, window: tuple[tuple[int, int, int], ...], outcome: Outcome, now: float
 ) -> tuple[tuple[int, int, int], ...]:
     bucket = int(now / (limits.window_s / BUCKETS))
-    counts = {number: (ok, failed) for number, ok, failed in window if number > bucket - BUCKETS}
+    counts = {number: (ok, failed) for number, ok, failed in window if bucket - BUCKETS < number <= bucket}
     ok, failed = counts.get(bucket, (0, 0))
     counts[bucket] = (ok + (outcome == "ok"), failed + (outcome == "failed"))
     return tuple((number, *counts[number]) for number in sorted(counts))

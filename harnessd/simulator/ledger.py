@@ -38,6 +38,7 @@ class Entry:
     ended: str = "open"
     took_s: float = 0.0
     said: str = ""
+    within_quota: bool = False
     transcript: Transcript | None = field(default=None, repr=False)
 
     def as_json(self, *, shown: bool = False) -> dict[str, Any]:

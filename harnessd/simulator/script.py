@@ -13,6 +13,7 @@ import yaml
 
 from harnessd.simulator.faults import FaultPlan, read_faults
 from harnessd.simulator.protocols.wire import Limits
+from harnessd.simulator.quota import Quota, read_quota
 from harnessd.simulator.values import ScriptError, fits, one_of_keys, seconds_of
 
 WHEN_KEYS = (
@@ -24,7 +25,7 @@ TURN_KEYS = ("name", "when", "captures", "say", "think", "call", "finish", "dela
 CALL_KEYS = ("tool", "args", "raw_args")
 SCRIPT_KEYS = (
     *("model", "about", "turns", "faults", "window", "max_output", "key", "dialect", "history", "allow", "marker"),
-    *("ids", "tools_for_history", "files", "prompt", "use"),
+    *("ids", "tools_for_history", "files", "prompt", "use", "quota"),
 )
 LIMIT_KEYS = ("window", "max_output", "key", "dialect", "tools_for_history")
 FINISHES = ("stop", "tool_use", "length", "refusal", "content_filter")
@@ -75,6 +76,7 @@ class Script:
     prompt: str = ""
     about: str = ""
     use: str | None = None
+    quota: Quota | None = None
     wild: tuple[str, ...] = ()
 
     def wildcards(self, model: str) -> tuple[str, ...]:
@@ -164,6 +166,7 @@ def read_script(pattern: str, raw: Any, where: str) -> Script:
         prompt=str(raw.get("prompt", "")),
         about=str(raw.get("about", "")),
         use=None if raw.get("use") is None else str(raw["use"]),
+        quota=read_quota(raw["quota"], f"{where}.quota") if "quota" in raw else None,
     )
 
 

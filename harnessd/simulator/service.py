@@ -22,6 +22,7 @@ from harnessd.simulator.ledger import Entry, Ledger
 from harnessd.simulator.play import Played, play
 from harnessd.simulator.protocols import BY_PATH, WireProtocol
 from harnessd.simulator.protocols.wire import Problem, Refused
+from harnessd.simulator.quota import Quotas
 from harnessd.simulator.script import Script, Scripts, read_document
 from harnessd.simulator.transcript import Transcript
 from harnessd.simulator.values import ScriptError
@@ -38,6 +39,7 @@ class Service:
     controls: Controls = field(default_factory=Controls)
     histories: Histories = field(default_factory=Histories)
     cache: PromptCache = field(default_factory=PromptCache)
+    quotas: Quotas = field(default_factory=lambda: Quotas(time.monotonic))
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     started: float = field(default_factory=time.time)
 
@@ -89,6 +91,8 @@ class Service:
             return again
         finally:
             ledger.end(entry, ended)
+            if entry.within_quota:
+                self.quotas.leave(entry.model)
 
     async def model_call_or_fault(self, request: Request, protocol: WireProtocol, entry: Entry) -> Delivery:
         """A fault of our own is a 500 that says so, and a violation, so that no test takes it for a planned one."""
@@ -111,6 +115,12 @@ class Service:
         except Refused as refused:
             return self.refusal(refused.problem, protocol, entry, request_id)
         self.ledger.show(entry, transcript)
+        if script.quota is not None:
+            words = protocol.problem("rate_limited", transcript, script.limits)
+            refusal = self.quotas.enter(entry.model, script.quota, transcript.tokens, words)
+            if refusal is not None:
+                return self.refusal(refusal, protocol, entry, request_id)
+            entry.within_quota = True
         for what in self.histories.check(script, transcript):
             self.ledger.violate(entry, what)
         hold = self.controls.hold_for(transcript)

@@ -100,7 +100,7 @@ def test_probes_open_again_for_longer_or_close() -> None:
         now += state.open_s
         probe = admit(MODEL, state, now)
         assert probe.allowed
-        assert probe.probe
+        assert probe.round
         assert not admit(MODEL, probe.state, now).allowed  # one probe at a time
         state = settle(MODEL, probe.state, "failed", now)
         waits.append(state.open_s)
@@ -134,7 +134,7 @@ def test_tripped_by_hand_stays_open_until_its_time_is_over() -> None:
     state = trip(BreakerState(), until=7200, note="status page 4711")
     assert admit(MODEL, state, 7199) == replace(admit(MODEL, state, 7199), allowed=False, wait_s=1)
     probe = admit(MODEL, state, 7200)
-    assert probe.probe
+    assert probe.round
     assert settle(MODEL, probe.state, "ok", 7201).phase == "closed"
 
 

@@ -39,10 +39,10 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """An attempt may be made. It is settled or given back exactly once."""
+    """An attempt may be made; settled or given back exactly once. `round`: of which it is a probe; 0: it is none."""
 
     name: str
-    probe: bool = False
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +108,24 @@ class Breakers:
     # --- around an attempt -------------------------------------------------------------------------------------------
 
     def shut(self, name: str) -> Shut | None:
-        """Whether an attempt would be turned away now; changes nothing."""
+        """Whether an attempt would be turned away now; no attempt is let through by it."""
         breaker = self._all.get(name)
         if breaker is None:
             return None
         admission = rules.admit(self.settings(name), breaker.state, self._clock.now())
-        return None if admission.allowed else Shut(name, admission.wait_s, breaker.state.why)
+        if admission.allowed:
+            return None
+        self._move(breaker, admission.state)  # its moments, where the clock was set back
+        return Shut(name, admission.wait_s, breaker.state.why)
 
     def admit(self, name: str) -> Permit | Shut:
         """Let an attempt through, as a probe where the breaker is half-open."""
         breaker = self._breaker(name)
         admission = rules.admit(self.settings(name), breaker.state, self._clock.now())
+        self._move(breaker, admission.state)
         if not admission.allowed:
             return Shut(name, admission.wait_s, breaker.state.why)
-        self._move(breaker, admission.state)
-        return Permit(name, admission.probe)
+        return Permit(name, admission.round or 0)
 
     def settle(self, permit: Permit, error_class: ErrorClass | None, elapsed_s: float, said: str = "") -> None:
         """What an attempt that was admitted says of its dependency; `said` is a failure in few words."""
@@ -137,7 +140,7 @@ class Breakers:
 
     def _settle(self, permit: Permit, outcome: rules.Outcome, words: str) -> None:
         breaker = self._breaker(permit.name)
-        after = rules.settle(self.settings(permit.name), breaker.state, outcome, self._clock.now())
+        after = rules.settle(self.settings(permit.name), breaker.state, outcome, self._clock.now(), permit.round)
         if after.phase == "open" and breaker.state.phase != "open" and words:
             after = replace(after, why=f"{after.why}, last: {words}")
         self._move(breaker, after)
@@ -155,7 +158,8 @@ class Breakers:
         """Close it by hand; load comes back over the ramp, as after a probe."""
         breaker = self._breaker(name)
         if breaker.state.phase != "closed":
-            self._move(breaker, BreakerState(closed_at=self._clock.now(), why=f"by {by}"))
+            round_ = breaker.state.round
+            self._move(breaker, BreakerState(closed_at=self._clock.now(), why=f"by {by}", round=round_))
         else:
             self._move(breaker, replace(breaker.state, consecutive=0, window=()))
         return breaker

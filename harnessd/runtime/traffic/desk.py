@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from harnessd.domain.failure import Failure
+from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.ports import Clock
 from harnessd.policy import PolicySet
 from harnessd.policy import limits as rules
 from harnessd.policy.limits import Held, LimitSettings, Load
 from harnessd.runtime.traffic.day_costs import DayCosts, Reservation
+from harnessd.runtime.traffic.pace import Paces
 
 MINUTE_S = 60.0
 # Only calls are counted at once here: for agents, labels and the daemon `concurrency` counts tasks, at the claim.
@@ -112,6 +113,7 @@ class Desk:
         """Limits are read from the set in force at each look. `ramp` narrows concurrency after an outage."""
         self._policies, self._clock, self._days, self._ramp = policies, clock, days, ramp
         self._minute_s = minute_s
+        self._paces = Paces()
         self._line: list[_Waiter] = []
         self._tallies: dict[str, _Tally] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -146,6 +148,12 @@ class Desk:
             await self._days.settle(place.held, cost_usd)
         finally:
             self.look()
+
+    def learn(self, place: Place, error_class: ErrorClass | None, hint_s: float | None) -> None:
+        """What a call that ends says of how much its dependency bears (R3.16); before `leave`."""
+        name = place.ask.names[0]
+        most = self.settings(name).concurrency
+        self._paces.learn(name, error_class, self.running(name), most, hint_s, self._clock.monotonic())
 
     def look(self) -> None:
         """Let in whom the limits of this moment allow. Called when a call ends, a limit changes, a timer fires."""
@@ -201,6 +209,12 @@ class Desk:
     def _judge(self, ask: Ask, barred: set[str], waits: list[float]) -> Place | Ceiling | None:
         now = self._clock.monotonic()
         if not barred.isdisjoint(ask.names):
+            return None
+        name = ask.names[0]
+        paced_s = self._paces.held_s(name, self.running(name), now)
+        if paced_s is not None:
+            barred.add(name)
+            waits += [paced_s] if paced_s else []
             return None
         holding = [(name, held) for name in ask.names if (held := self._held(name, ask, now)) is not None]
         for name, held in holding:

@@ -105,14 +105,17 @@ class Traffic:
         return passed
 
     async def left(self, passed: Pass, failure: Failure | None, tokens: int = 0, cost_usd: float = 0.0) -> None:
-        """The call is over: its outcome tells the breaker, what it used counts against the limits."""
-        if passed.permit is not None:
-            if failure is not None and failure.cancelled:
+        """The call is over: its outcome tells breaker and pace, what it used counts against the limits."""
+        if failure is not None and failure.cancelled:
+            if passed.permit is not None:
                 self.breakers.give_back(passed.permit)
-            else:
+        else:
+            error_class = None if failure is None else self.class_of(failure, passed.caller)
+            if passed.permit is not None:
                 elapsed_s = self._clock.monotonic() - passed.started
-                error_class = None if failure is None else self.class_of(failure, passed.caller)
                 self.breakers.settle(passed.permit, error_class, elapsed_s, _said(error_class, failure))
+            if passed.source == "model":
+                self.desk.learn(passed.place, error_class, None if failure is None else failure.retry_after_s)
         await self.desk.leave(passed.place, tokens, cost_usd)
 
     async def cancelled(self, passed: Pass) -> None:

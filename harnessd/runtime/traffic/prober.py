@@ -89,7 +89,7 @@ class Prober:
             return None
         limits = self._breakers.settings(name)
         # Woken and not heard of since (its workspace is held, the workers are busy): another one after the open time.
-        again_s = self._asked.get(name, 0.0) + limits.open_s - now
+        again_s = min(self._asked.get(name, 0.0), now) + limits.open_s - now  # the clock may have been set back
         if again_s > 0:
             return again_s
         self._asked[name] = now
@@ -106,13 +106,15 @@ class Prober:
             return None
         limits, now = self._breakers.settings(name), self._clock.now()
         admitted, _ = self._breakers.ramp(name, self._at_once)
-        if admitted < self._at_once and now < self._next.get(name, 0.0):
-            return self._next[name] - now
+        step_s = limits.ramp_s / _STEPS
+        wait_s = min(self._next.get(name, 0.0) - now, step_s)
+        if admitted < self._at_once and wait_s > 0:
+            return wait_s
         count = min(owed, max(1, math.ceil(admitted / _STEPS) if admitted < self._at_once else owed))
         await self._wake(name, count, f"{name} is well again")
         self._owed[name] = owed - count
-        self._next[name] = now + limits.ramp_s / _STEPS
-        return limits.ramp_s / _STEPS
+        self._next[name] = now + step_s
+        return step_s
 
     def _forget(self, name: str) -> None:
         self._closed.discard(name)
