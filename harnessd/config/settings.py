@@ -344,6 +344,7 @@ class Settings(BaseSettings, Shape):
             agents=tuple(self.agents),
             tools=(*BUILTIN_TOOLS, *self.tools),
             features=tuple(self.features),
+            feature_agents={name: feature.agent for name, feature in self.features.items()},
             prices={name: charge.output for name, charge in charges(self.models).items()},
             agent_policies={name: agent.policies for name, agent in self.agents.items()},
         )

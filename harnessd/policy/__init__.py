@@ -120,6 +120,7 @@ class PolicySet:
                     found.append(problem)
         found.extend(self._unknown_policies())
         found.extend(self._unknown_prices(names))
+        found.extend(self._strange_features(names))
         return tuple(sorted(dict.fromkeys(found)))
 
     def warnings(self, names: Known) -> tuple[Problem, ...]:
@@ -176,6 +177,18 @@ class PolicySet:
                 if self.get(kind, name) is None:
                     place = assign.place("rules", index, "use", kind)
                     yield Problem.at(place, f'no {kind} policy "{name}"', did_you_mean(name, self.names(kind)))
+
+    def _strange_features(self, names: Known) -> Iterator[Problem]:
+        """A feature stands in for another one of its own agent only."""
+        for (kind, name), policy in self.policies.items():
+            chains = policy.shape.chains if kind == "fallback" else {}
+            for home, links in chains.items():
+                whose = names.feature_agents.get(home.removeprefix("feature/"))
+                for link in links if whose is not None else ():
+                    other = names.feature_agents.get(link.text.removeprefix("feature/"), whose)
+                    if other != whose:
+                        message = f"fallback/{name}: {link.text} belongs to agent {other}, {home} to agent {whose}"
+                        yield Problem.at(link.place, message, f"write a feature of agent {whose}")
 
     def _unknown_prices(self, names: Known) -> Iterator[Problem]:
         """A cost limit needs at least one price to charge the unknown ones by."""

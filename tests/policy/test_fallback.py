@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harnessd.policy.fallback import Link, UsedUp, chain, may_return, next_link
-from tests.policy.written import policy, problems
+from tests.policy.written import HARNESS, harness, policy, problems, read
 
 OWN = policy(
     "fallback",
@@ -85,3 +85,14 @@ def test_nothing_is_shipped_but_the_way_back_and_the_words() -> None:
 def test_what_is_refused(text: str, message: str) -> None:
     found = problems(f"kind: fallback\n{text}\n")
     assert any(message in line for line in found), found
+
+
+def test_a_feature_stands_in_for_one_of_its_own_agent_only() -> None:  # R3.4
+    strange = HARNESS.replace("basic: {agent: builder", "basic: {agent: crawler")
+    chain = "kind: fallback\nchains: {feature/full: [feature/basic]}\n"
+    _, found, _ = read(chain, settings=harness(strange))
+    (line,) = found
+    assert line.startswith("a.yaml:2:25: fallback/default: feature/basic belongs to agent crawler, feature/full to")
+    assert line.endswith(": write a feature of agent builder")
+    _, found, _ = read(chain)
+    assert found == []

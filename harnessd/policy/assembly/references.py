@@ -28,16 +28,17 @@ BUILTIN_TOOLS = (
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What harness.yaml declares. `prices`: model -> USD per million tokens of output that it is charged by, None: unknown,
-    and no price is there that could stand in.
+    """What harness.yaml declares.
 
-    `there` is False where no harness.yaml was read at all.
+    `prices`: model -> USD per million tokens of output that it is charged by; None: unknown, and no price is there that
+    could stand in. `feature_agents`: feature -> the agent it belongs to. `there` is False where no harness.yaml was read at all.
     """
 
     models: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     tools: tuple[str, ...] = BUILTIN_TOOLS
     features: tuple[str, ...] = ()
+    feature_agents: Mapping[str, str] = field(default_factory=dict)
     servers: tuple[str, ...] = ()
     prices: Mapping[str, float | None] = field(default_factory=dict)
     agent_policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
