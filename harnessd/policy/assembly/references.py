@@ -31,7 +31,8 @@ class Known:
     """What harness.yaml declares.
 
     `prices`: model -> USD per million tokens of output that it is charged by; None: unknown, and no price is there that
-    could stand in. `feature_agents`: feature -> the agent it belongs to. `there` is False where no harness.yaml was read at all.
+    could stand in. `feature_agents`: feature -> the agent it belongs to. `there` is False where no
+    harness.yaml was read at all.
     """
 
     models: tuple[str, ...] = ()
