@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from harnessd.defence.line3_repair.carrying import carried, messages_of
 from harnessd.defence.line3_repair.known import EffectOf, known_of, no_journal
+from harnessd.defence.line3_repair.stale import redacted, stale
 from harnessd.defence.line3_repair.transcript import Known, Receiver, legal
 from harnessd.defence.line3_repair.transcript.turns import Notes, Part, Turn
 from harnessd.domain.messages import Block, Message, ToolResultBlock
@@ -49,12 +50,19 @@ class _Shown:
     findings: list[Finding] = field(default_factory=list)
 
 
-def view_of(nodes: Sequence[Node], to: Receiver, model: str = "", effects: EffectOf = no_journal) -> View:
+def view_of(
+    nodes: Sequence[Node],
+    to: Receiver,
+    model: str = "",
+    effects: EffectOf = no_journal,
+    now: float | None = None,
+) -> View:
     """The view of nodes in order (a path, or what a compaction left of it) for a receiver.
 
-    `model` is the service's own name of the model: only it gets its thoughts back; empty: whoever they are from.
+    `model` is the service's own name of the model: only it gets its thoughts back; empty: whoever they are from. `now`
+    in seconds since the Unix epoch: a confirmation that waited too long is not shown as one (`stale`).
     """
-    shown = _shown(nodes)
+    shown = _shown(nodes, now)
     found = legal_view(shown.messages, to, model, effects, shown.nodes)
     return View(found.messages, (*shown.findings, *found.findings))
 
@@ -82,7 +90,7 @@ def _node(nodes: Sequence[str], place: int | None) -> str:
     return nodes[place] if place is not None and place < len(nodes) else ""
 
 
-def _shown(nodes: Sequence[Node]) -> _Shown:
+def _shown(nodes: Sequence[Node], now: float | None) -> _Shown:
     """Neighbours of the user's side are one message: results first, in the order of their calls.
 
     Results of parallel calls arrive in any order; every service wants them together, right after the calls.
@@ -91,7 +99,7 @@ def _shown(nodes: Sequence[Node]) -> _Shown:
     side: list[Block] = []
     order: dict[str, int] = {}
     first = ""
-    for node in nodes:
+    for node in _fresh(nodes, now, shown):
         try:
             found: Message | tuple[Block, ...] = (
                 assistant_message(node) if node.kind is NodeKind.ASSISTANT else blocks_of(node)
@@ -113,6 +121,18 @@ def _shown(nodes: Sequence[Node]) -> _Shown:
         shown.nodes.append(node.id)
     _close(shown, side, order, first)
     return shown
+
+
+def _fresh(nodes: Sequence[Node], now: float | None, shown: _Shown) -> Sequence[Node]:
+    """The nodes; confirmations that waited too long stand as what they are."""
+    try:
+        places = stale(nodes, now)
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return nodes  # one of them cannot be read, and is told of where it stands
+    for place in sorted(places):
+        sentence = "a confirmation that waited more than a minute is not shown as one"
+        shown.findings.append(Finding("stale_confirmation", place, nodes[place].id, sentence))
+    return [redacted(node) if place in places else node for place, node in enumerate(nodes)] if places else nodes
 
 
 def _close(shown: _Shown, side: list[Block], order: dict[str, int], first: str) -> None:

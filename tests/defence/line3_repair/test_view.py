@@ -243,6 +243,33 @@ def test_messages_of_any_making_are_made_legal() -> None:
     assert {finding.node for finding in found.findings} == {"n7", "n8"}
 
 
+DANGEROUS = "Shall I delete the old backups? This cannot be undone."
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "now", "shown"),
+    [
+        (DANGEROUS, "Yes, go ahead.", 63.5, False),  # the confirmation is of second 3
+        (DANGEROUS, "Yes, go ahead.", 62.5, True),
+        (DANGEROUS, "Yes, but only those of May, and keep the newest one of each week.", 900.0, True),
+        ("Shall I read the logs?", "Yes.", 900.0, True),
+        ("I will delete nothing.", "ok", 900.0, True),
+    ],
+)
+def test_a_yes_that_waited_too_long_is_no_yes(asked: str, answered: str, now: float, shown: bool) -> None:
+    # R4.7: a stale confirmation of something destructive, met again on resume
+    path = Path().user("Clean up.").says(asked).user(answered)
+    found = view_of(path.nodes, receiver("anthropic"), now=now)
+    assert (answered in found.messages[-1].text) == shown
+    assert bool(found.findings) != shown
+    if shown:
+        return
+    path.says("I ask again.")
+    path.nodes[-1] = replace(path.nodes[-1], at=now)
+    later = view_of(path.user("Yes.").nodes, receiver("anthropic"), now=now + 1)
+    assert later.messages[:3] == found.messages, "what was shown once stays as it was"
+
+
 NODES = st.lists(
     st.one_of(
         st.tuples(st.just("user"), st.sampled_from(["Go.", "", "Nul\x00", "\ud83d"])),
