@@ -36,13 +36,15 @@ _OF_AN_EPISODE = ("failures", "open", "trimmed", "tries", "told", "fixed")
 class JournalView:
     """What was recorded beside the path: effects, words of persons not yet delivered, questions with their answers.
 
-    `partial` holds what an interrupted call had written until the crash, by effect id.
+    `partial` holds what an interrupted call had written until the crash, by effect id; `changed` the nodes of results
+    that came with a changed workspace.
     """
 
     effects: tuple[Effect, ...] = ()
     messages: tuple[PersonMessage, ...] = ()
     questions: tuple[Question, ...] = ()
     partial: Mapping[str, str] = field(default_factory=dict)
+    changed: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class Look:
     due: bool = False
     dirty: tuple[str, ...] | None = None
     uncovered: tuple[Uncovered, ...] = ()  # as last told
+    changed: set[str] = field(default_factory=set)  # the results that came with a changed workspace, by node
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class Situation:
     saved: Counters = field(default_factory=Counters)
     doing: str = ""
     look: Look = field(default_factory=Look)
+    rolling: Decision | None = None  # to go back, as soon as nothing is in flight
 
     @property
     def head(self) -> str | None:
@@ -155,6 +159,9 @@ class Situation:
         """A person decided or said something: ladders and tallies begin anew."""
         now = self.counters.nodes
         known = {name: value for name, value in self.counters.context.items() if name not in _OF_AN_EPISODE}
+        if self.counters.context.get("open"):
+            sentence = "A person decided how to go on: the history is made smaller again."
+            self.say("breaker_closed", dependency=f"compaction/{self.brief.task}", sentence=sentence)
         self.count(taken={}, streak={}, misfits={}, tallies_from=now, loop_from=now)
         self.count(recoveries_seen=self.brief.recoveries)
         self.count(context=known)
@@ -236,6 +243,7 @@ def situation_of(brief: RunBrief, path: tuple[Node, ...], journal: JournalView, 
     )
     for effect in journal.effects:
         situation.journal.add(effect)
+    situation.look.changed |= journal.changed
     situation.pending = _pending_calls(situation)
     if counters.ending:
         situation.ending = _ending(counters.ending)

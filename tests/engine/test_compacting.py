@@ -147,7 +147,7 @@ def test_three_compactions_that_free_nothing_are_enough() -> None:  # R4.6, c04
     assert len(run.summaries) <= 3, "never a fourth summary"
     assert run.desk.stands() is TaskState.WAITING
     (opened,) = run.told("breaker_opened")
-    assert opened["dependency"] == "compaction"
+    assert opened["dependency"] == "compaction/t1"
     assert "brought no relief" in opened["sentence"]
     assert run.nodes()[-1].payload["facts"]["how"] == "trim"
     assert any("compactions in a row" in question.sentence for question in run.desk.ledger.questions.values())
@@ -161,6 +161,7 @@ def test_the_open_breaker_is_durable_and_a_person_closes_it() -> None:  # R4.6, 
     run.desk.ledger.questions[question.id] = replace(question, choice="go-on")
     run.desk.return_to_work(Verb.ANSWER)
     assert "open" not in run.desk.ledger.counters.context
+    assert len(run.told("breaker_closed")) == 1
     assert run.desk.stands() is TaskState.RUNNING
 
 

@@ -255,7 +255,9 @@ def judge(s: Situation, alias: str, usage: Usage) -> None:
         f"still above {policy.shape.tiers.compact:.0%} of the window. Largest: {diagnosing.diagnosis(s, alias)}."
     )
     note(s, open=sentence)
-    s.say("breaker_opened", dependency="compaction", sentence=sentence, why=sentence, window_used=_used(s, alias))
+    look = [["harnessctl", "context", s.brief.task]]
+    about = {"sentence": sentence, "why": sentence, "next_steps": look, "window_used": _used(s)}
+    s.say("breaker_opened", dependency=f"compaction/{s.brief.task}", **about)
 
 
 def _opened(s: Situation, model: ModelFacts) -> Failure | bool:
@@ -322,9 +324,9 @@ def overflowed(s: Situation, model: ModelFacts, failure: Failure, most: int) -> 
     note(s, tries=tries, overflow=min(tries - 1, LAST), making=None, judge=None)
 
 
-def _used(s: Situation, alias: str) -> float | None:
-    last = s.counters.context.get("last", {})
-    return round(last["after"] / last["before"], 3) if last.get("before") and alias else None
+def _used(s: Situation) -> float | None:
+    tokens, window = s.counters.context.get("now", (0, 0))
+    return round(tokens / window, 3) if window else None
 
 
 # --- the next call ----------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def mostly_fixed(s: Situation, model: ModelFacts, where: compaction_policy.Stand
             f"System prompt and tools alone take {fixed:,} of {where.window:,} tokens of model/{model.alias}: "
             "no compaction helps against that. Use fewer tools, a shorter system prompt or a larger window."
         )
-        s.say("budget_warning", budget="context", level="overhead", sentence=sentence, window_used=round(where.used, 3))
+        _say(s, "overhead", sentence, where)
     return True
 
 
@@ -40,9 +40,15 @@ def told(s: Situation, model: ModelFacts, where: compaction_policy.Standing) -> 
     if where.tier == "warn" and s.counters.context.get("told") is None:
         note(s, told="warn")
         sentence = f"The window of model/{model.alias} is {where.used:.0%} full after all that could be taken out."
-        s.say("budget_warning", budget="context", level="warn", sentence=sentence, window_used=round(where.used, 3))
+        _say(s, "warn", sentence, where)
         s.append(NodeKind.NOTICE, user_payload(WARNING.format(used=where.used)) | {"facts": {"context": "warn"}})
     return True
+
+
+def _say(s: Situation, level: str, sentence: str, where: compaction_policy.Standing) -> None:
+    look = [["harnessctl", "context", s.brief.task]]
+    about = {"sentence": sentence, "window_used": round(where.used, 3), "next_steps": look}
+    s.say("budget_warning", budget="context", level=level, **about)
 
 
 def full(s: Situation, model: ModelFacts, where: compaction_policy.Standing) -> Failure:

@@ -122,5 +122,6 @@ def facts_for_rules(facts: Mapping[str, Any], lasting_s: float) -> EventFacts:
         effect=str(data.get("effect") or ""),
         reason=facts["reason"],
         budget=str(data.get("budget") or ""),
+        window_used=data.get("window_used"),
         lasting=lasting_s,
     )
