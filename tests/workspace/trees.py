@@ -89,7 +89,7 @@ def nodes(depth: int) -> st.SearchStrategy[Any]:
     link = st.tuples(st.just("link"), targets)
     if depth == 0:
         return st.one_of(file, file, link)
-    below = st.dictionaries(names, nodes(depth - 1), max_size=4)
+    below = st.dictionaries(names, nodes(depth - 1), max_size=depth + 1)
     folder = st.tuples(st.just("folder"), below, folder_modes)
     repository = below.map(lambda rest: ("folder", {**rest, b".git": _dot_git(rest)}, 0o755))
     return st.one_of(file, file, link, folder, folder, repository)
@@ -108,7 +108,9 @@ def _dot_git(rest: dict[bytes, Any]) -> tuple[Any, ...]:
     return ("folder", inner, 0o755)
 
 
-trees = st.dictionaries(names, nodes(3), max_size=6)
+def trees(*, large: bool) -> st.SearchStrategy[dict[bytes, Any]]:
+    """Whole trees; large ones are three folders deep."""
+    return st.dictionaries(names, nodes(3 if large else 2), max_size=6 if large else 4)
 
 
 def make(root: Path | str, tree: dict[bytes, Any]) -> None:
