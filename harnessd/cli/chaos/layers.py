@@ -85,6 +85,8 @@ def policies(layer: Layer) -> str:
         {"kind": "retry", "model": {"retries": layer.retries, **_WAITS, "classes": classes}},
         {"kind": "breaker", "rules": [breaker]},
         {"kind": "limits", "rules": [limits]},
+        # The tasks are short: what is older than the newest turn may go.
+        {"kind": "compaction", "keep_turns": 1, "squeeze_over": "1KiB", "summary": {"max_tokens": 500}},
         # Nobody is there to approve.
         {"kind": "tools", "permissions": [{"for": "tool/http_request", "do": "allow"}]},
     ]

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
-REQUESTS = 3  # of a task without faults: look, act, report
-_LONG = 3000  # tokens; the first request is shorter, all others are longer, unless their view was made smaller
-LINES = 450  # of the file that is read: what makes the later requests long
+REQUESTS = 5  # of a task without faults: look three times, act, report
+_OLD = 3  # the place from which on a request holds something old that can be left out
+_LONG = 5000  # tokens; requests before that place are shorter, all others longer, unless their view was made smaller
+FILES = ("first.txt", "second.txt", "third.txt")
+LINES = 120  # of each file that is read: what makes the later requests long
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
     """Shares of requests that meet a fault, and of tasks that walk into a poisoned path (`rough`).
 
-    `passing`: gone at the next try. `view`: gone with a smaller view of the history; a first request has nothing to
+    `passing`: gone at the next try. `view`: gone with a smaller view of the history; the first requests have nothing to
     leave out, so there it is passing. Together they are repairable. `lasting`: never gone at that dependency.
     """
 
@@ -37,11 +40,11 @@ class Mix:
 
     def passing_at(self, place: int) -> float:
         """Of the requests at one place of the task, counted from 0."""
-        return self.passing if place else self.repairable
+        return self.passing if place >= _OLD else self.repairable
 
     def view_at(self, place: int) -> float:
         """Of the requests at one place of the task, counted from 0."""
-        return self.view if place else 0.0
+        return self.view if place >= _OLD else 0.0
 
     def faults(self) -> Sequence[Mapping[str, Any]]:
         """The rates of a simulated service: drawn one after the other, so each is a share of what is left."""
@@ -74,7 +77,7 @@ class Mix:
 
 def prompt(job: str, *, rough: bool) -> str:
     """What a task is asked. The job makes its requests its own, so that each draws faults for itself."""
-    return f"Job {job}{', rough' if rough else ''}: read notes.txt, then have it signed once."
+    return f"Job {job}{', rough' if rough else ''}: read all three files, then have it signed once."
 
 
 # A rough path: the model writes what is wrong and tries to correct it, until it is told that it was taken back.
@@ -89,9 +92,17 @@ def script(mix: Mix, seed: int, place: str) -> dict[str, Any]:
         {"tool": "edit_file", "args": {"path": "wrong.txt", "old": "right {step}", "new": "right"}},
     ]
     job = {"job": r"Job ([a-z0-9-]+)"}
+
+    def look(name: str) -> dict[str, Any]:
+        return {"tool": "read_file", "args": {"path": name}}
+
     turns = [
         {"name": "report", "when": {"matches": "RECEIPT"}, "say": "Signed."},
-        {"name": "look", "when": {"first": True}, "call": {"tool": "read_file", "args": {"path": "notes.txt"}}},
+        {"name": "look", "when": {"first": True}, "call": look(FILES[0])},
+        *(
+            {"name": f"look at {name}", "when": {"matches": f"of {before}"}, "call": look(name)}
+            for before, name in pairwise(FILES)
+        ),
         {
             "name": "sign after all",
             "when": {"user_matches": "rough", "shown_matches": _TAKEN_BACK},

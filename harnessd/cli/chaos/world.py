@@ -9,11 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harnessd.cli.chaos.mix import LINES
-
-_NOTES = "".join(
-    f"line {number} of the notes, kept here so that a request is long.\n" for number in range(1, LINES + 1)
-)
+from harnessd.cli.chaos.mix import FILES, LINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +29,11 @@ class Found:
 
 
 def lay_out(space: Path) -> None:
-    """A workspace with the file that is read."""
+    """A workspace with the files that are read."""
     space.mkdir(parents=True)
-    (space / "notes.txt").write_text(_NOTES, encoding="utf-8")
+    for name in FILES:
+        text = "".join(f"line {number} of {name}, kept so that a request is long.\n" for number in range(1, LINES + 1))
+        (space / name).write_text(text, encoding="utf-8")
 
 
 def look(

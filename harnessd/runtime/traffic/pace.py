@@ -15,6 +15,7 @@ _FIRST_S, _LONGEST_S = 0.5, 32.0  # standing still where nothing is said: the wa
 _HINT_MAX_S = 60.0  # a longer one is for the tasks to decide on: another link, or parked
 _FEWER = 0.5  # of what was under way when it was too much
 _CAREFUL = 0.2  # of a normal step, above what was too much last time
+_REMEMBERED = 0.8  # of what was too much the time before
 _FORGOTTEN_S = 120.0  # limits move; what was too much once is tried again
 
 
@@ -38,7 +39,7 @@ class Pace:
             wait_s = min(hint_s, _HINT_MAX_S)
         else:
             wait_s = min(max(_FIRST_S, self.still_s, self.needed_s * _FEWER), _LONGEST_S)
-        too_many = max(1.0, running - 1.0)
+        too_many = max(1.0, running - 1.0, self.too_many * _REMEMBERED)  # one refusal may be chance
         return replace(
             self, window=window, too_many=too_many, until=now + wait_s, refused_at=now, still_s=self.still_s + wait_s
         )
