@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -56,26 +56,15 @@ def why(ctx: click.Context, task: str, node: str | None, as_file: bool, as_json:
 
 def _record(task: str, node: str | None, decisions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The newest answer of a model service among the decisions, as `policy classify` reads it, without secrets."""
-    from harnessd.net import Redactor  # only here: it brings the HTTP client
-    from harnessd.providers.recorded.written import record_of
+    from harnessd.cli.policy.classify import written  # only here: it loads what reads answers
 
-    # What is stored was redacted when the call failed, with its own key; shapes of other keys are struck out here.
-    redactor = Redactor(())
     for one in reversed(decisions):
-        record = record_of(one.get("evidence") or {}, one["at"])
+        record = written(one.get("evidence") or {}, one["at"])
         if record is not None:
-            return {name: _redacted(value, redactor.text) for name, value in record.items()}
+            return record
     where = f"at {node} of {task}" if node else f"in {task}"
     message = f"No decision {where} was about an answer of a model service."
     raise Problem(NOT_FOUND, message, f"See what was decided: harnessctl why {task}")
-
-
-def _redacted(value: Any, strike: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return strike(value)
-    if isinstance(value, Mapping):
-        return {name: _redacted(inner, strike) for name, inner in value.items()}
-    return [_redacted(inner, strike) for inner in value] if isinstance(value, list) else value
 
 
 def _story(

@@ -19,9 +19,11 @@ from harnessd.cli.policy.sources import config_of, on_disk, problems_in, tell_pr
 from harnessd.config.load import builtin_policies
 from harnessd.domain.failure import Failure
 from harnessd.domain.messages import FinishReason, ModelReply
+from harnessd.net import Redactor
 from harnessd.policy import PolicySet
 from harnessd.policy.retry import RetryPolicy, classify, for_class
 from harnessd.providers.recorded import RecordError, outcome, read_record
+from harnessd.providers.recorded.written import record_of
 
 _LARGEST = 16 * 1024 * 1024
 _FORM = "Write a map of protocol, status, headers, and body or sse or transport_error."
@@ -84,6 +86,27 @@ def verdict(document: Any, policy: RetryPolicy, clock_s: float) -> dict[str, Any
             "revision": rule.revision,
         },
     }
+
+
+def written(evidence: Mapping[str, Any], at: float) -> dict[str, Any] | None:
+    """The FILE behind a decision's evidence, or None where it is about no answer of a model service.
+
+    What is stored was redacted when the call failed, with its own key; what looks like another key is struck out here.
+    """
+    record = record_of(evidence, at)
+    return None if record is None else {name: _struck(value, Redactor(())) for name, value in record.items()}
+
+
+def _struck(value: Any, redactor: Redactor) -> Any:
+    match value:
+        case str():
+            return redactor.text(value)
+        case Mapping():
+            return {name: _struck(inner, redactor) for name, inner in value.items()}
+        case list():
+            return [_struck(inner, redactor) for inner in value]
+        case _:
+            return value
 
 
 def _as_facts(reply: ModelReply, protocol: str) -> Failure:
