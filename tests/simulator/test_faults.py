@@ -356,3 +356,14 @@ def test_a_fault_that_only_a_smaller_prompt_gets_past(service: SimulatedService)
     assert [ask(service, "m", [long]).status for _ in range(2)] == [400, 400]
     assert ask(service, "m", [middle]).status == 200
     assert [ask(service, "m", [short]).status for _ in range(2)] == [529, 200]
+
+
+def test_a_quota_lets_through_what_it_says_and_tells_when_to_come_back(service: SimulatedService) -> None:
+    # R3.16: requests in a span; the refused ones do not count
+    script = {"turns": [{"say": "x"}], "quota": {"requests": 2, "per": "30s"}}
+    service.control_now(scripts={"models": {"m": script, "t": script | {"quota": {"tokens": 150, "per": "30s"}}}})
+    answers = [ask(service, "m", [user("Hi.")]) for _ in range(4)]
+    assert [answer.status for answer in answers] == [200, 200, 429, 429]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 30
+    long = user("word " * 80)
+    assert [ask(service, "t", [long]).status for _ in range(2)] == [200, 429]
