@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harnessd.defence.incident import Incident
-from harnessd.defence.ladder import climb, later
+from harnessd.defence.ladder import climb
 from harnessd.defence.steps import fallback, park, probe, question, retry, stop
 from harnessd.domain.decision import Decision, Pass
 
@@ -17,7 +17,7 @@ def answer(incident: Incident) -> Decision | Pass:
         "retry": retry,
         "fallback": fallback,
         "park": park,
-        "rollback": later,
+        "rollback": lambda it: it.way_back(escalated.to),
         "probe": probe,
         "needs_human": question,
         "stop": stop,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from harnessd.domain.decision import RuleRef
+from harnessd.domain.decision import Rollback, RuleRef
 from harnessd.domain.effect import EffectClass
 from harnessd.domain.failure import ErrorClass, Failure, Owner
 from harnessd.policy import TaskPolicies
@@ -21,6 +21,10 @@ DAY_LIMIT_REACHED = "day_limit_reached"
 # The engine's own: by our count the request cannot fit, and it was not sent.
 CONTEXT_FULL = "context_window_full"
 NOT_MADE = frozenset({BREAKER_OPEN, DAY_LIMIT_REACHED, CONTEXT_FULL})
+
+
+def _no_way_back(_: str) -> Rollback | str:
+    return "only a tool's failures and loops lead back"
 
 
 def _nothing_to_take_out() -> str:
@@ -60,6 +64,7 @@ class Incident:
         compactions: smaller views made since the window overflowed, of `compactions_max`.
         no_compaction: why no smaller view can be made; empty where one can.
         stricter: the rules of a stricter view whose bytes differ from what was refused; empty where there is none.
+        way_back: from a word of policy (`last_good`, ...) to the remedy that goes there, or why there is no such node.
         probe: the tool that can tell whether the act was done; empty: none is declared, or it told nothing.
     """
 
@@ -86,6 +91,7 @@ class Incident:
     no_compaction: Callable[[], str] = _nothing_to_take_out
     stricter: Callable[[], tuple[str, ...]] = _no_stricter_view
     probe: str = ""
+    way_back: Callable[[str], Rollback | str] = _no_way_back
 
     @property
     def breaker_open(self) -> bool:
@@ -234,6 +240,7 @@ class Episode:
     no_compaction: Callable[[], str] = _nothing_to_take_out
     stricter: Callable[[], tuple[str, ...]] = _no_stricter_view
     probe: str = ""
+    way_back: Callable[[str], Rollback | str] = _no_way_back
 
 
 def incident_of(
@@ -277,6 +284,7 @@ def incident_of(
         no_compaction=episode.no_compaction,
         stricter=episode.stricter,
         probe=episode.probe,
+        way_back=episode.way_back,
     )
 
 

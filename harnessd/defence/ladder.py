@@ -19,6 +19,7 @@ from harnessd.domain.decision import (
     Remedy,
     Repair,
     Retry,
+    Rollback,
     RuleRef,
     Stop,
 )
@@ -36,13 +37,13 @@ _WORDS: Mapping[type[Remedy], str] = {
     Repair: "repair",
     Park: "park",
     Probe: "probe",
+    Rollback: "rollback",
     NeedsHuman: "needs_human",
     Stop: "stop",
 }
 # These act until what they need is used up, `observe` and `stop` end their call; every other step acts once an episode
 # for each time it is named.
 _AGAIN = frozenset({"retry", "fallback", "compact", "park", "probe", "observe", "stop"})
-_LATER = "harnessd cannot do this yet"
 
 
 def climb(
@@ -85,11 +86,6 @@ def taken(decision: Decision) -> str | None:
     """The key of a decision whose step acts once an episode; None for the others."""
     word = _WORDS[type(decision.remedy)]
     return None if word in _AGAIN else mark(decision.rule, word)
-
-
-def later(_: Incident) -> str:
-    """A step whose machinery does not exist yet."""
-    return _LATER
 
 
 def _try(line: str, incident: Incident, word: str, steps: Mapping[str, Step], *, left: int) -> Remedy | str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harnessd.defence.endings import stop_reason
 from harnessd.defence.incident import Incident
-from harnessd.defence.ladder import Step, later, walk
+from harnessd.defence.ladder import Step, walk
 from harnessd.domain.decision import Decision, NeedsHuman, Nudge, Pass, Stop
 from harnessd.domain.failure import Owner
 
@@ -15,7 +15,7 @@ def answer(incident: Incident) -> Decision | Pass:
         return Pass("line4", "the session is not the error's owner, and no rule names rollback")
     steps: dict[str, Step] = {
         "nudge": lambda it: Nudge(it.failure.advice),
-        "rollback": later,
+        "rollback": lambda it: it.way_back("before_loop"),
         "needs_human": lambda it: NeedsHuman(f"The agent goes in circles: {it.failure.message}"),
         "stop": lambda it: Stop(stop_reason(it.failure.source, it.error_class)),
     }

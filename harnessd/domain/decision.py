@@ -80,6 +80,14 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Rollback:
+    """Pointer and workspace go back to a trusted node: `to` is its id, `which` the word of policy that names it."""
+
+    to: str
+    which: str
+
+
+@dataclass(frozen=True, slots=True)
 class NeedsHuman:
     """The task waits for a person, without a worker."""
 
@@ -93,9 +101,8 @@ class Stop:
     reason: StopReason
 
 
-# Closed union: each member is one word of every `do` in policies. The members whose machinery comes later
-# (rollback) join here, and mypy's exhaustive match names each place.
-Remedy = Observe | Nudge | Retry | Fallback | Compact | Repair | Park | Probe | NeedsHuman | Stop
+# Closed union: each member is one word of every `do` in policies; mypy's exhaustive match names each place of it.
+Remedy = Observe | Nudge | Retry | Fallback | Compact | Repair | Park | Probe | Rollback | NeedsHuman | Stop
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class Rollback:
         undo_effects: ids of effects whose declared undo is to be called.
         undoes: the token of the restore that this one takes back.
         free: the workspace is given back after it, since the task had ended.
+        unresolved: the manifest is still to be found: the newest checkpoint on the way to the node.
     """
 
     to: str
@@ -42,6 +43,7 @@ class Rollback:
     undo_effects: tuple[str, ...] = ()
     undoes: str = ""
     free: bool = False
+    unresolved: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the task's counters."""

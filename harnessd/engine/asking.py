@@ -20,6 +20,7 @@ from harnessd.domain.decision import (
     Probe,
     Repair,
     Retry,
+    Rollback,
     Stop,
 )
 from harnessd.domain.effect import Effect, EffectClass, EffectState
@@ -230,7 +231,7 @@ def carry_out(s: Situation, it: Incident, decision: Decision) -> bool:
             ask_person(s, question)
         case Stop(reason):
             _stop(s, it, reason)
-        case Observe() | Nudge() | Compact() | Repair() | Probe():
+        case Observe() | Nudge() | Compact() | Repair() | Probe() | Rollback():
             # line 2 has no `observe` or `probe` for model calls: this would be our bug.
             ending.end(s, results.stopped(s, StopReason.INTERNAL_ERROR, it.failure, it.error_class))
         case _ as never:

@@ -12,7 +12,7 @@ from harnessd.domain.jobs import OwedJob
 from harnessd.domain.record import FreezeSystem
 from harnessd.domain.session import Node, NodeKind, user_payload
 from harnessd.domain.task import Counters, StopReason
-from harnessd.engine import answering, asking, ending, roles, streaks
+from harnessd.engine import answering, asking, ending, recovering, roles, streaks
 from harnessd.engine.protocol import (
     TRANSITIONS,
     CancelCalls,
@@ -232,6 +232,8 @@ class Run:
             ending.end(s, s.ending)
         elif checkpointing.after(s):
             pass
+        elif s.rolling is not None:
+            recovering.begin(s, s.rolling)
         elif last_word and jobs and not s.counters.last_turn:
             ending.wait_for_jobs(s, jobs)
         elif last_word:

@@ -110,6 +110,17 @@ def tool_tallies(s: Situation, call: PendingCall, error_class: ErrorClass) -> Ta
     return Tallies(len(alike), len(failing) - 1, recoveries(s))
 
 
+def failures_of(s: Situation, call: PendingCall) -> int:
+    """How many turns had this very call fail, since it last did not, the newest result included."""
+    asked = digest(identity(call.name, call.use.arguments if call.use.arguments is not None else call.use.raw))
+    failing = _streak(
+        s,
+        s.counters.tallies_from,
+        lambda its: None if its.get("asked") != asked else bool(its.get("failed") or its.get("error_class")),
+    )
+    return len(set(failing))
+
+
 def recoveries(s: Situation) -> int:
     """How often the task was taken up again after crashes without a step since."""
     return max(0, s.brief.recoveries - s.counters.recoveries_seen)

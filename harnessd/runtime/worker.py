@@ -71,6 +71,7 @@ class Pool:
         self._missing: set[tuple[str, str]] = set()
         self._notes: set[asyncio.Task[None]] = set()
         self.draining = False
+        self.roll_back: Callable[[str], Awaitable[object]] | None = None  # carries out what a run decided on
         self.lost: asyncio.Future[HarnessError] = asyncio.get_running_loop().create_future()
 
     @property
@@ -285,6 +286,8 @@ class Pool:
         why = getattr(last, "why", None)
         kind = ("handed_over", why) if why == "parked" else None
         _log.info("handed_over", kind=kind, task=task.id, end=type(last).__name__, why=why)
+        if why == "rolling_back" and self.roll_back is not None:
+            await self.roll_back(task.id)
         if isinstance(last, Finish):
             self._around.crashpoint("J21")
             await self._around.toolbox.jobs.end_task(task.id)

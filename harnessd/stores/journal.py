@@ -18,7 +18,7 @@ from harnessd.domain.record import (
     StoredDecision,
     StoredEvent,
 )
-from harnessd.domain.session import Node, NodeKind, open_calls
+from harnessd.domain.session import Checkpoint, Node, NodeKind, open_calls
 from harnessd.domain.task import Lease
 from harnessd.stores.database import Conflict, Missed, Rows, Statement
 from harnessd.stores.kernel import Kernel, event
@@ -68,9 +68,9 @@ class Journal(Kernel):
     async def history(self, task: str) -> History:
         """See the port. Raises HarnessError for an unknown task and for a path with a hole."""
         params = {"task": task}
-        names = ("task_by_id", "session", "path", "effects", "messages_waiting", "questions_of")
+        names = ("task_by_id", "session", "path", "effects", "messages_waiting", "questions_of", "checkpoints")
         found = await self._database.fetch(tuple(Statement(name, params) for name in names))
-        task_rows, session, path_rows, effects, messages, questions = found
+        task_rows, session, path_rows, effects, messages, questions, checkpoints = found
         if not task_rows:
             raise HarnessError(f"There is no task {task}.")
         path = whole_path(task, session, path_rows)
@@ -80,6 +80,7 @@ class Journal(Kernel):
             effects=tuple(effect_from(row) for row in effects),
             messages=tuple(message_from(row) for row in messages),
             questions=_of_open_calls(path, [question_from(row) for row in questions]),
+            changed=frozenset(one.node for one in (Checkpoint(*row) for row in checkpoints) if one.why == "after"),
         )
 
     async def effects(self, task: str) -> Sequence[Effect]:

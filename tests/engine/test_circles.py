@@ -66,7 +66,7 @@ def test_the_third_equal_call_is_nudged_once_and_the_sixth_asks_a_person() -> No
     assert (decision.rule.kind, decision.rule.rule) == ("loop", "repeat_call")
     assert decision.evidence["passed_over"] == [
         "nudge: taken before in this episode",
-        "rollback: harnessd cannot do this yet",
+        "rollback: no checkpoints of the workspace are kept",
     ]
     (question,) = desk.ledger.asked
     assert "look was called 3 times with the same result" in question.sentence
@@ -177,7 +177,7 @@ def test_corrections_that_do_not_help_ask_a_person_while_nothing_can_be_rolled_b
     assert desk.stands() is TaskState.WAITING
     decision = desk.ledger.decisions[-1].decision
     assert decision.rule.rule == "poisoned-path"
-    assert decision.evidence["passed_over"] == ["rollback: harnessd cannot do this yet"] * 2
+    assert decision.evidence["passed_over"] == ["rollback: no checkpoints of the workspace are kept"] * 2
 
 
 def test_a_rule_of_escalation_goes_before_the_class() -> None:  # R1.1

@@ -15,6 +15,7 @@ from harnessd.engine.protocol import CallTool, RunState, ToolFailed, ToolReturne
 from harnessd.engine.situation import PendingCall, Situation, repeatable
 from harnessd.engine.tool_calls import checkpointing, keys, outcomes, permitting, results
 from harnessd.engine.tool_calls.callfacts import limits_of, settings_of
+from harnessd.engine.tool_calls.weighing import weigh
 from harnessd.policy.tools import ToolSettings
 
 
@@ -74,6 +75,8 @@ def _returned(s: Situation, call: PendingCall, event: ToolReturned) -> None:
         note |= {"served_by": call.stand_in}
         text = f"{call.use.name} could not be used, and {call.stand_in} answered instead.\n{text}"
     results.give(s, call, text, is_error=outcome.is_error, state="done", **note)
+    if outcome.is_error:
+        weigh(s, call, outcome, s.effects[event.call].effect_class)
 
 
 def _failed(s: Situation, call: PendingCall, event: ToolFailed) -> None:

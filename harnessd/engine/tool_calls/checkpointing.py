@@ -75,6 +75,8 @@ def _taken(s: Situation, event: CheckpointTaken) -> None:
             uncovered=len(seen.uncovered if seen.uncovered is not None else s.look.uncovered),
         )
         s.records.append(KeepCheckpoint(one))
+        if one.why == "after":
+            s.look.changed.add(one.node)
         _tell(s, one, seen)
     if call is not None:
         call.captured = True

@@ -21,6 +21,7 @@ from harnessd.domain.decision import (
     Probe,
     Repair,
     Retry,
+    Rollback,
     Stop,
 )
 from harnessd.domain.effect import EffectClass
@@ -28,7 +29,7 @@ from harnessd.domain.failure import ErrorClass, Failure, IllegalEvent, Owner
 from harnessd.domain.messages import FinishReason
 from harnessd.domain.session import Node, NodeKind, result_payload
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending, links, roles, streaks
+from harnessd.engine import ending, links, recovering, roles, streaks
 from harnessd.engine.protocol import RunState
 from harnessd.engine.situation import Ending, PendingCall, Situation
 from harnessd.engine.tool_calls.callfacts import settings_of, tool_of
@@ -92,7 +93,14 @@ def _look_for_loop(s: Situation, facts: Mapping[str, Any]) -> Decision | None:
         hint=ErrorClass.NO_PROGRESS if no_progress else ErrorClass.LOOP_DETECTED,
         advice=looping.nudge,
     )
-    episode = Episode(s.brief.task, tries=looping.times, whose=whose(s), taken=s.counters.taken)
+    times = looping.times
+    episode = Episode(
+        s.brief.task,
+        tries=times,
+        whose=whose(s),
+        taken=s.counters.taken,
+        way_back=lambda to: recovering.way_back(s, to, times),
+    )
     it = incident_of(failure, episode, s.rules)
     settings = replace(it.settings, do=looping.do, rule=looping.rule, owner=Owner.SESSION)
     return face(replace(it, settings=settings, owner=Owner.SESSION))
@@ -112,6 +120,8 @@ def _break_loop(s: Situation, decision: Decision) -> None:
         case Stop(reason):
             words = Failure("agent", str(evidence["dependency"]), str(evidence["message"]))
             s.ending = stopped(s, reason, words, ErrorClass(decision.error_class))
+        case Rollback():
+            s.rolling = decision
         case Observe() | Retry() | Fallback() | Compact() | Repair() | Park() | Probe():
             raise IllegalEvent(f"{decision.remedy} is no step against a loop")
         case _ as never:
@@ -149,6 +159,7 @@ def incident(
         links=links.of_tool(s, call),
         taken=s.counters.taken,
         probe=probe,
+        way_back=lambda to: recovering.way_back(s, to),
     )
     return incident_of(failure, episode, s.rules)
 
@@ -172,6 +183,9 @@ def carry_out(s: Situation, call: PendingCall, it: Incident, decision: Decision)
             _hand_over(s, call, it, to)
         case NeedsHuman(question):
             s.count(asking=question)
+            _observe(s, call, it)
+        case Rollback():
+            s.rolling = decision
             _observe(s, call, it)
         case Stop(reason):
             _observe(s, call, it)

@@ -65,6 +65,7 @@ class Care:
         """Know whom to look after; gives the watchdog over the pool's workers. `perform` calls a tool."""
         hands = Hands(perform, pool.wake, crash)
         self.rollbacks = Rollbacks(self._store, self.workspace, jobs, self._clock, hands)
+        pool.roll_back = self.rollbacks.carry_on
         self._pool, self._jobs = pool, jobs
         self._ended = EndedTasks(self._store, jobs, lambda: pool.running)
         return Watchdog(

@@ -22,6 +22,7 @@ from harnessd.domain.workspace import KeptRestore, Restored, Workspace
 from harnessd.runtime import telemetry
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.rollbacks import document
+from harnessd.runtime.rollbacks.targets import Known, workspace_at
 from harnessd.runtime.rollbacks.undoing import Perform, undo
 
 _log = telemetry.log("rollback")
@@ -78,7 +79,9 @@ class Carrier:
         begun = next((one for one in await self._store.open_restores() if one.task == task.id), None)
         try:
             if begun is None:
+                rollback = await self._resolved(task, rollback)
                 begun = await self._begin(task, rollback)
+            rollback = replace(rollback, manifest=begun.target)
             self._hands.crashpoint("J16")
             restored = await asyncio.to_thread(self._restore, begun, rollback)
         except HarnessError as fault:
@@ -93,6 +96,27 @@ class Carrier:
             else []
         )
         return await self._end(task, rollback, begun, restored, undone)
+
+    async def _resolved(self, task: Task, rollback: Rollback) -> Rollback:
+        """With the checkpoint of its node, where a run decided that knows nodes alone.
+
+        Raises HarnessError where there is none any more, and where others changed what would be put back.
+        """
+        if not rollback.unresolved:
+            return rollback
+        known = await known_of(self._store, task)
+        found = workspace_at(known, known.nodes[rollback.to])
+        if isinstance(found, Refused):
+            raise HarnessError(found.message)
+        if found is None:
+            return rollback
+        await self._jobs.end_task(task.id)
+        root, last = task.draft.workspace, task.counters.checkpoint or found.manifest
+        now = await asyncio.to_thread(self._workspace.take, root)
+        others = await asyncio.to_thread(self._workspace.conflicts, root, last, now.manifest, found.manifest)
+        if others:
+            raise HarnessError(f"{', '.join(others[:5])} was also changed from outside the task: a person must choose.")
+        return replace(rollback, manifest=found.manifest, checkpoint=found.ref)
 
     async def _begin(self, task: Task, rollback: Rollback) -> KeptRestore:
         """Processes end, the state before is kept, the intent is durable: from here on there is a way forward."""
@@ -156,6 +180,18 @@ class Carrier:
         log = _log.info if back else _log.warning
         log("rolled_back" if back else "rollback_failed", task=task.id, words=sentence)
         return data | report | {"sentence": sentence, "rolled_back": back}
+
+
+async def known_of(store: Store, task: Task) -> Known:
+    """Everything that is kept of a task's way."""
+    return Known(
+        task.id,
+        task.pointer,
+        {node.id: node for node in await store.nodes(task.id)},
+        await store.effects(task.id),
+        await store.checkpoints(task.id),
+        await store.restores(task.id),
+    )
 
 
 def _after(counters: Counters, rollback: Rollback, *, safety: bool) -> Counters:

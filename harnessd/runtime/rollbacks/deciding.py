@@ -15,7 +15,7 @@ from harnessd.domain.rollback import Rollback
 from harnessd.domain.task import Task, TaskState
 from harnessd.domain.workspace import Workspace
 from harnessd.runtime.rollbacks import document
-from harnessd.runtime.rollbacks.carrying import Jobs
+from harnessd.runtime.rollbacks.carrying import Jobs, known_of
 from harnessd.runtime.rollbacks.document import Seen
 from harnessd.runtime.rollbacks.targets import Known, Target, Wish, find, left_behind
 
@@ -48,7 +48,7 @@ class Decider:
                 f"harnessctl pause {task.id} --now" if task.state is TaskState.RUNNING else "Wait until it is through."
             )
             return Refused("refused", f"{task.id} is {task.state.value} and cannot be rolled back now.", hint)
-        known = await self.known(task)
+        known = await known_of(self._store, task)
         target = find(known, wish)
         if isinstance(target, Refused):
             return target
@@ -93,17 +93,6 @@ class Decider:
             self._workspace.plan(root, now, manifest, wish.keep, wish.overwrite),
             self._workspace.uncovered(root, manifest),
             ended_first,
-        )
-
-    async def known(self, task: Task) -> Known:
-        nodes = {node.id: node for node in await self._store.nodes(task.id)}
-        return Known(
-            task.id,
-            task.pointer,
-            nodes,
-            await self._store.effects(task.id),
-            await self._store.checkpoints(task.id),
-            await self._store.restores(task.id),
         )
 
 

@@ -11,7 +11,7 @@ from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Clock, Refused, Store
 from harnessd.domain.task import Task
 from harnessd.domain.workspace import Workspace, WorkspaceChange
-from harnessd.runtime.rollbacks.carrying import Carrier, Hands, Jobs
+from harnessd.runtime.rollbacks.carrying import Carrier, Hands, Jobs, known_of
 from harnessd.runtime.rollbacks.deciding import Decided, Decider
 from harnessd.runtime.rollbacks.targets import Wish, find
 
@@ -43,7 +43,7 @@ class Rollbacks:
 
     async def differ(self, task: Task, old: str, new: str) -> Mapping[str, Any] | Refused:
         """What differs in the workspace between two nodes; an empty `new` is the workspace now."""
-        known, manifests = await self._decider.known(task), []
+        known, manifests = await known_of(self._store, task), []
         for name in (old, new):
             if not name and name is new:
                 continue

@@ -1,0 +1,50 @@
+"""Weighing: a result that is an error is the model's to mend, until a rule says it was mended in vain too often."""
+
+from __future__ import annotations
+
+from harnessd.defence import face
+from harnessd.defence.incident import Episode, Tallies, incident_of
+from harnessd.domain.decision import NeedsHuman, Rollback, Stop
+from harnessd.domain.effect import EffectClass
+from harnessd.domain.failure import ErrorClass, Failure
+from harnessd.domain.ports import ToolOutcome
+from harnessd.engine import recovering, streaks
+from harnessd.engine.situation import PendingCall, Situation
+from harnessd.engine.tool_calls import results
+
+
+def weigh(s: Situation, call: PendingCall, outcome: ToolOutcome, effect_class: EffectClass) -> None:
+    """Look whether a rule of escalation holds for a result that says of itself that it failed.
+
+    What counts is the same call: another command that fails is another question, not a correction that did not help.
+    """
+    if s.ending is not None or s.asking is not None or s.rolling is not None or s.counters.last_turn:
+        return
+    words = outcome.text.strip().splitlines()
+    message = words[-1][:300] if words else "it failed"
+    failure = Failure("tool", call.name, message, hint=ErrorClass.EXECUTION_FAILED, exit_code=outcome.exit_code)
+    times = streaks.failures_of(s, call)
+    episode = Episode(
+        task=s.brief.task,
+        tries=times,
+        effect_class=effect_class,
+        whose=results.whose(s),
+        tallies=lambda _: Tallies(times, times - 1, streaks.recoveries(s)),
+        taken=s.counters.taken,
+        way_back=lambda to: recovering.way_back(s, to),
+    )
+    it = incident_of(failure, episode, s.rules)
+    if it.escalated is None:
+        return
+    decision = face(it)
+    if not isinstance(decision.remedy, (Rollback, NeedsHuman, Stop)):
+        return  # the call has its result; the other steps are for calls that have none
+    s.decide(decision)
+    results.took(s, decision)
+    match decision.remedy:
+        case Rollback():
+            s.rolling = decision
+        case NeedsHuman(question):
+            s.count(asking=question)
+        case Stop(reason):
+            s.ending = results.stopped(s, reason, failure, ErrorClass.EXECUTION_FAILED)
