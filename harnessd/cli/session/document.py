@@ -208,7 +208,10 @@ def detect(document: Document) -> str:
     body = document.body or {}
     if "system" in body or "anthropic_version" in body or "stop_sequences" in body:
         return "anthropic"
-    roles = {message.get("role") for message in document.messages if isinstance(message, Mapping)}
+    spoken = [message for message in document.messages if isinstance(message, Mapping)]
+    if any(message.get("role") == "assistant" and isinstance(message.get("content"), list) for message in spoken):
+        return "anthropic"  # a chat's assistant speaks in a bare text
+    roles = {message.get("role") for message in spoken}
     return "openai-chat" if roles & {"system", "developer", "tool", "function"} else "anthropic"
 
 

@@ -122,6 +122,12 @@ def test_auto_knows_the_protocol(case: Any, ctl: Ctl, written: Written) -> None:
     assert ran.code == 0, ran.out
 
 
+def test_blocks_of_text_are_no_chat(ctl: Ctl, written: Written) -> None:
+    talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]}]
+    talk += [{"role": "system", "content": "Now in French."}, {"role": "user", "content": "Bye."}]
+    assert codes(ctl("lint", written(talk), "--json")) == ["system_in_the_middle"]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
