@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from harnessd.defence.line3_repair.remembering import Memory
 from harnessd.domain.decision import Decision
 from harnessd.domain.effect import Effect, EffectClass, EffectState
 from harnessd.domain.failure import IllegalEvent
@@ -122,6 +123,7 @@ class Situation:
     records: list[Record] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
     saved: Counters = field(default_factory=Counters)
+    views: Memory = field(default_factory=Memory)  # the legal beginning of the last view
     doing: str = ""
     look: Look = field(default_factory=Look)
     rolling: Decision | None = None  # to go back, as soon as nothing is in flight

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from harnessd.defence.line3_repair.compaction.standing import standing
+from harnessd.defence.line3_repair.known import EffectOf
 from harnessd.defence.line3_repair.stricter import rules_to_try
-from harnessd.defence.line3_repair.transcript import Receiver, receiver
+from harnessd.defence.line3_repair.transcript import receiver
 from harnessd.defence.line3_repair.view import Finding, View, view_of
+from harnessd.domain.effect import Effect
 from harnessd.domain.events import EventType
 from harnessd.domain.messages import Message
 from harnessd.domain.record import RecordEvent
@@ -20,7 +22,8 @@ _TOLD_MAX = 500
 
 def view(s: Situation, model: ModelFacts) -> tuple[Message, ...]:
     """The messages of the next request; what had to be repaired for it becomes an event, once (R4.7)."""
-    found = _view(s, model, _rules(s, model.alias))
+    to = receiver(model.protocol, _rules(s, model.alias))
+    found = s.views.view(standing(roles.shown(s)), to, model.service_model, _effects(s), s.at)
     _tell(s, found.findings)
     return found.messages
 
@@ -45,11 +48,18 @@ def _rules(s: Situation, alias: str) -> tuple[str, ...]:
 
 
 def _view(s: Situation, model: ModelFacts, rules: tuple[str, ...]) -> View:
-    return view_of(standing(roles.shown(s)), _receiver(model, rules), model.service_model, s.effect_of)
+    nodes, to = standing(roles.shown(s)), receiver(model.protocol, rules)
+    return view_of(nodes, to, model.service_model, _effects(s), s.at)
 
 
-def _receiver(model: ModelFacts, rules: tuple[str, ...]) -> Receiver:
-    return receiver(model.protocol, rules)
+def _effects(s: Situation) -> EffectOf:
+    """The newest row of the journal for a call; asked only for calls whose result is lost."""
+
+    def newest(node: str, call: str) -> Effect | None:
+        rows = [e for e in s.effects.values() if e.kind == "tool" and (e.node, e.call_id) == (node, call)]
+        return rows[-1] if rows else None
+
+    return newest
 
 
 def _tell(s: Situation, findings: tuple[Finding, ...]) -> None:

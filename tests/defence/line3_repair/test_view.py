@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harnessd.defence.line3_repair.known import EffectOf, no_journal
+from harnessd.defence.line3_repair.remembering import Memory
 from harnessd.defence.line3_repair.transcript import receiver
 from harnessd.defence.line3_repair.view import View, legal_view, view_of
 from harnessd.domain.effect import Effect, EffectClass, EffectState
@@ -309,6 +310,38 @@ def test_any_path_gives_a_view_that_the_service_takes(protocol: str, rows: list[
     again = legal_view(found.messages, receiver(protocol), MODEL)
     assert again.messages == found.messages
     assert again.findings == ()
+
+
+@every_protocol
+@given(rows=NODES, wired=st.booleans(), stale=st.booleans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_remembered_changes_nothing(
+    protocol: str, rows: list[tuple[str, Any]], wired: bool, stale: bool
+) -> None:
+    memory, path = Memory(), Path()
+    for sort, value in [("user", "Go."), ("says", ["c9"]), ("result", "c9"), ("says", []), ("user", "More."), *rows]:
+        match sort:
+            case "user":
+                path.user(value)
+            case "result":
+                path.result(value, f"real {value}")
+            case "broken":
+                path.add(NodeKind.ASSISTANT, value)
+            case _:
+                path.says("Working." if value else "", *value, wire=own_wire(protocol, value) if wired else None)
+        nodes = list(map(replace, path.nodes)) if stale else path.nodes  # equal nodes, or the same ones
+        found = memory.view(nodes, receiver(protocol), MODEL)
+        assert found == view_of(path.nodes, receiver(protocol), MODEL)
+
+
+def test_a_late_call_looks_at_what_is_new() -> None:
+    memory, path = Memory(), Path().user("Go.")
+    for number in range(30):
+        path.says("", f"c{number}").result(f"c{number}", "real")
+        found = memory.view(path.nodes, receiver("anthropic"), MODEL)
+        assert len(memory.nodes) == 2 * number + 1
+    assert found == view_of(path.nodes, receiver("anthropic"), MODEL)
+    assert memory.ids == {f"c{number}" for number in range(29)}
 
 
 def own_wire(protocol: str, asked: list[str]) -> Mapping[str, Any]:
