@@ -13,7 +13,7 @@ import yaml
 
 from harnessd.simulator.faults import FaultPlan, read_faults
 from harnessd.simulator.protocols.wire import Limits
-from harnessd.simulator.quota import Quota, read_quota
+from harnessd.simulator.protocols.quota import Quota, read_quota
 from harnessd.simulator.values import ScriptError, fits, one_of_keys, seconds_of
 
 WHEN_KEYS = (

@@ -69,7 +69,8 @@ def until_ended(client: Client, within_s: float) -> None:
 def most_at_once(entries: Sequence[Mapping[str, Any]], start: float, end: float) -> int:
     """How many answers were under way together between two moments."""
     moments = [entry["at"] for entry in entries if start <= entry["at"] <= end]
-    return max(sum(one["at"] <= at < one["at"] + one["took_s"] for one in entries) for at in moments)
+    counts = [sum(1 for one in entries if one["at"] <= at < one["at"] + one["took_s"]) for at in moments]
+    return max(counts)
 
 
 def kill_the_model(service: SimulatedService) -> None:

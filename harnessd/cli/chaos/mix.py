@@ -81,7 +81,7 @@ def prompt(job: str, *, rough: bool) -> str:
 
 
 # A rough path: the model writes what is wrong and tries to correct it, until it is told that it was taken back.
-_TAKEN_BACK = r"(?i)rolled back|taken back|went back|gone back"
+_TAKEN_BACK = r"You are back at this point"
 
 
 def script(mix: Mix, seed: int, place: str) -> dict[str, Any]:
