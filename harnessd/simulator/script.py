@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from harnessd.simulator.faults import FaultPlan, read_faults
-from harnessd.simulator.protocols.wire import Limits
 from harnessd.simulator.protocols.quota import Quota, read_quota
+from harnessd.simulator.protocols.wire import Limits
 from harnessd.simulator.values import ScriptError, fits, one_of_keys, seconds_of
 
 WHEN_KEYS = (

@@ -21,8 +21,8 @@ from harnessd.simulator.http import BadRequest, Request, perform, read_request
 from harnessd.simulator.ledger import Entry, Ledger
 from harnessd.simulator.play import Played, play
 from harnessd.simulator.protocols import BY_PATH, WireProtocol
-from harnessd.simulator.protocols.wire import Problem, Refused
 from harnessd.simulator.protocols.quota import Quotas
+from harnessd.simulator.protocols.wire import Problem, Refused
 from harnessd.simulator.script import Script, Scripts, read_document
 from harnessd.simulator.transcript import Transcript
 from harnessd.simulator.values import ScriptError

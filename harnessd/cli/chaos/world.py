@@ -75,5 +75,6 @@ def _by_time(rows: Sequence[Mapping[str, Any]], done: Sequence[Mapping[str, Any]
     if not took:
         return 0.0
     clean_s = median(took[: max(1, len(took) // 5)])
-    total_s = sum(row["ended_at"] - row["started_at"] for row in rows)
+    # One that waits for a person has no end; it counts as one that is not done all the same.
+    total_s = sum(row["ended_at"] - row["started_at"] for row in rows if row["ended_at"] and row["started_at"])
     return sum(min(one, clean_s) for one in took) / total_s if total_s else 1.0
