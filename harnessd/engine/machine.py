@@ -169,10 +169,12 @@ class Run:
         if question is None:
             return
         if question.choice is None:
-            if question.until is not None and question.until <= s.at:
-                s.append(NodeKind.NOTICE, user_payload("A person was asked how to go on, and did not answer in time."))
+            unanswered = question.until is not None and question.until <= s.at
+            # To queue the task again without a word is an answer too.
+            heard = "did not answer in time" if unanswered else "sent the task on without a word"
+            s.append(NodeKind.NOTICE, user_payload(f"A person was asked how to go on, and {heard}."))
+            if unanswered:
                 s.ending = ending.unanswered(question.sentence)
-            # Else a person queued the task again without a word: that is an answer too.
             s.count(recoveries_seen=s.brief.recoveries)
             return
         said = f" They say: {question.say}" if question.say else ""
@@ -232,8 +234,8 @@ class Run:
             ending.end(s, s.ending)
         elif checkpointing.after(s):
             pass
-        elif s.rolling is not None:
-            recovering.begin(s, s.rolling)
+        elif s.rolling:
+            recovering.begin(s)
         elif last_word and jobs and not s.counters.last_turn:
             ending.wait_for_jobs(s, jobs)
         elif last_word:
