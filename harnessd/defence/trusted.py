@@ -14,10 +14,12 @@ Changes = Callable[[str], bool]  # whether the workspace had changed when this r
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One call of a turn: what was asked, by its words, and how it ended."""
+    """One call of a turn: what was asked, by its words, and how it ended; `ran`: it was carried out, well or not."""
 
     words: str
+    tool: str
     failed: bool
+    ran: bool
     changed: bool
 
 
@@ -44,13 +46,16 @@ def last_good(path: Sequence[Node], changes: Changes) -> Node | None:
     """The last node that was still good; None where nothing since the person's last word says that anything is bad.
 
     Where a check fails that passed before: the turn in which it last passed. Else: before the failing streak and the
-    changes that led to it. Where nothing failed: before the newest change.
+    changes that led to it. Where calls could not even be carried out, nothing says that what was written before them
+    is bad: before the first of them. Where nothing failed: before the newest change.
     """
     turns = _turns(path, changes)
     failing = next((act for turn in reversed(turns) for act in reversed(turn.acts) if act.failed), None)
     if failing is None:
         newest = next((place for place in range(len(turns) - 1, -1, -1) if _changed(turns[place])), None)
         return None if newest is None else _before(path, turns[_change_before(turns, newest + 1)].asked)
+    if not failing.ran:
+        return _before(path, turns[_refused_since(turns, failing.tool)].asked)
     passed = next(
         (turn for turn in reversed(turns) for act in turn.acts if act.words == failing.words and not act.failed), None
     )
@@ -58,6 +63,16 @@ def last_good(path: Sequence[Node], changes: Changes) -> Node | None:
         return passed.end
     first = next(place for place, turn in enumerate(turns) if _fails(turn, failing.words))
     return _before(path, turns[_change_before(turns, first)].asked)
+
+
+def work_since(path: Sequence[Node], node: Node, changes: Changes) -> bool:
+    """Whether the newest failure was a call that could not be carried out, and others changed files after this node."""
+    turns = _turns(path, changes)
+    failing = next((act for turn in reversed(turns) for act in reversed(turn.acts) if act.failed), None)
+    if failing is None or failing.ran:
+        return False
+    after = path[path.index(node) + 1 :]
+    return any(act.changed and not act.failed for turn in turns if turn.asked in after for act in turn.acts)
 
 
 def before_steps(path: Sequence[Node], steps: int) -> Node | None:
@@ -81,6 +96,17 @@ def _fails(turn: Turn, words: str) -> bool:
     return any(act.failed and act.words == words for act in turn.acts)
 
 
+def _refused_since(turns: Sequence[Turn], tool: str) -> int:
+    """The first turn of the row in which no call of this tool could be carried out; turns without one are passed."""
+    first = len(turns) - 1
+    for place in range(len(turns) - 1, -1, -1):
+        mine = [act for act in turns[place].acts if act.tool == tool]
+        if any(not act.failed or act.ran for act in mine):
+            break
+        first = place if mine else first
+    return first
+
+
 def _changed(turn: Turn) -> bool:
     return any(act.changed for act in turn.acts)
 
@@ -100,20 +126,20 @@ def _change_before(turns: Sequence[Turn], place: int) -> int:
 def _turns(path: Sequence[Node], changes: Changes) -> list[Turn]:
     """The turns since the person's last word; an answer without calls is none."""
     turns: list[Turn] = []
-    asked: Mapping[str, str] = {}
+    asked: Mapping[str, tuple[str, str]] = {}
     for node in path:
         if node.kind is NodeKind.USER and any(block.get("type") == "text" for block in node.payload["blocks"]):
             turns.clear()
         elif node.kind is NodeKind.ASSISTANT:
             uses = assistant_message(node).tool_uses
-            asked = {use.id: _words(use.name, use.arguments) for use in uses}
+            asked = {use.id: (_words(use.name, use.arguments), use.name) for use in uses}
             if uses:
                 turns.append(Turn(node))
         elif node.kind is NodeKind.TOOL_RESULT and turns:
             for block in node.payload["blocks"]:
-                words = asked.get(block["tool_use_id"], "")
-                failed = bool(block.get("is_error"))
-                turns[-1].acts.append(Act(words, failed, changes(node.id)))
+                words, tool = asked.get(block["tool_use_id"], ("", ""))
+                failed, ran = bool(block.get("is_error")), "error_class" not in node.payload.get("facts", {})
+                turns[-1].acts.append(Act(words, tool, failed, ran, changes(node.id)))
             turns[-1].last = node
     return turns
 

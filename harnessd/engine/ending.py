@@ -48,7 +48,7 @@ def end(s: Situation, ending: Ending) -> None:
     # Whoever resumes the task begins a new episode: what was wrong may have been put right meanwhile.
     links.end_outage(s, answered=False)
     s.count(reserved_usd=0.0, wait_until=None, tries=0, episode_at=None, episode_parked_s=0.0)
-    s.count(tries_of={}, asking="", stand_ins={}, probing="", ending={})
+    s.count(tries_of={}, asking="", stand_ins={}, probing="", ending={}, rollback={})
     s.person_acts()
     s.records.append(
         ChangeTask(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from harnessd.defence import trusted
 from harnessd.domain.decision import Decision, Rollback
+from harnessd.domain.effect import EffectState
 from harnessd.domain.record import ChangeTask
 from harnessd.domain.rollback import Rollback as Request
 from harnessd.domain.session import Node, NodeKind, assistant_message
@@ -25,7 +27,7 @@ def way_back(s: Situation, to: str, turns: int = 0) -> Rollback | str:
     """The remedy that goes back to `last_good`, `before_loop` or `start`; or why there is no such node."""
     if not s.brief.checkpoints:
         return "no checkpoints of the workspace are kept"
-    if s.rolling is not None:
+    if s.rolling:
         return "a rollback is under way already"
     path = _whole_turns(s.path)
     match to:
@@ -35,30 +37,32 @@ def way_back(s: Situation, to: str, turns: int = 0) -> Rollback | str:
             node = trusted.before_loop(path, turns)
         case _:
             node = trusted.last_good(path, s.look.changed.__contains__)
+            if node is not None and trusted.work_since(path, node, s.look.changed.__contains__):
+                return "what was written since then is not known to be bad"
     if node is None or not path or node.id == path[-1].id:
         return "no node before this one is trusted"
     return Rollback(node.id, to)
 
 
-def begin(s: Situation, decision: Decision) -> None:
-    """Nothing is in flight: the task is `rolling_back`, and whoever restores files goes on with it."""
-    remedy = decision.remedy
-    if not isinstance(remedy, Rollback):
+def decided(s: Situation, decision: Decision) -> None:
+    """Remember the way back with the decision: it begins as soon as nothing is in flight, after a crash too."""
+    if not isinstance(decision.remedy, Rollback):
         return
-    to = remedy.to
     rule = f"{decision.rule.kind}/{decision.rule.name} {decision.rule.rule}".strip()
-    request = Request(
-        to=to,
-        since=s.head,
-        by=rule,
-        why=f"{rule}: {decision.evidence.get('message', decision.error_class)}"[:300],
-        note=_note(s, to),
-        after="queued",
-        unresolved=True,
-    )
+    why = f"{rule}: {decision.evidence.get('message', decision.error_class)}"[:300]
+    to = decision.remedy.to
+    request = Request(to=to, since=None, by=rule, why=why, note=_note(s, to), after="queued", unresolved=True)
     s.count(rollback=request.to_json())
-    s.rolling = None
-    s.doing = f"rolling back to {to}"
+
+
+def begin(s: Situation) -> None:
+    """Nothing is in flight: the task is `rolling_back`, and whoever restores files goes on with it."""
+    for call in s.pending:  # what a restart cut off meanwhile is left behind with its branch
+        if call.effect is not None and call.effect.state.open:
+            s.settle(call.effect.id, EffectState.UNKNOWN, message="left behind by a rollback")
+    request = replace(Request.from_json(s.counters.rollback), since=s.head)
+    s.count(rollback=request.to_json(), asking="")
+    s.doing = f"rolling back to {request.to}"
     s.records.append(ChangeTask(verb=Verb.ROLL_BACK, why=request.why, sentence=request.why))
     s.acts.append(HandBack("rolling_back"))
     s.state = RunState.OVER

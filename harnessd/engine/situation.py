@@ -30,7 +30,7 @@ from harnessd.engine.protocol import Act, Command, RunBrief, RunState, StepDown
 from harnessd.policy import TaskPolicies
 
 # What is known of the window for as long as no person acts: failed compactions, and that no more is tried.
-_OF_AN_EPISODE = ("failures", "open", "trimmed", "tries", "told", "fixed")
+_OF_AN_EPISODE = ("failures", "open", "trimmed", "tries", "told", "fixed", "most", "said")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,6 @@ class Situation:
     views: Memory = field(default_factory=Memory)  # the legal beginning of the last view
     doing: str = ""
     look: Look = field(default_factory=Look)
-    rolling: Decision | None = None  # to go back, as soon as nothing is in flight
 
     @property
     def head(self) -> str | None:
@@ -146,6 +145,11 @@ class Situation:
     def asking(self) -> str | None:
         """A question about the task, put to a person as soon as nothing is in flight."""
         return self.counters.asking or None
+
+    @property
+    def rolling(self) -> bool:
+        """Whether it is decided to go back, as soon as nothing is in flight; a restart does not forget it."""
+        return bool(self.counters.rollback)
 
     def effect_of(self, node: str, call: str) -> Effect | None:
         """The newest row of the journal for a call, by the answer that asked for it and the call's id."""

@@ -7,7 +7,7 @@ more than its last turns, and a restored run counts as the unbroken one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harnessd.defence.incident import Tallies
@@ -28,10 +28,9 @@ def digest(text: str) -> str:
 
 def marks(call: PendingCall, text: str, *, polling: bool, reason: str | None) -> dict[str, Any]:
     """What a result node keeps for later: digests of the call, of its result and of an error's reason."""
-    asked = identity(call.name, call.use.arguments if call.use.arguments is not None else call.use.raw)
     return {
         "place": call.place,
-        "asked": digest(asked),
+        "asked": _asked_of(call),
         "print": digest(fingerprint(text)),
         **({"reason": digest(fingerprint(reason))} if reason is not None else {}),
         **({"polling": True} if polling else {}),
@@ -112,13 +111,40 @@ def tool_tallies(s: Situation, call: PendingCall, error_class: ErrorClass) -> Ta
 
 def failures_of(s: Situation, call: PendingCall) -> int:
     """How many turns had this very call fail, since it last did not, the newest result included."""
-    asked = digest(identity(call.name, call.use.arguments if call.use.arguments is not None else call.use.raw))
-    failing = _streak(
-        s,
-        s.counters.tallies_from,
-        lambda its: None if its.get("asked") != asked else bool(its.get("failed") or its.get("error_class")),
-    )
+    asked = _asked_of(call)
+    failing = _streak(s, s.counters.tallies_from, lambda its: None if its.get("asked") != asked else _failed(its))
     return len(set(failing))
+
+
+def corrections_of(s: Situation, call: PendingCall) -> int:
+    """How often something else changed the workspace, and then this very call failed with the same words as before.
+
+    A failure that says something else is progress, as in tests written before their code; without a change in between
+    nothing was corrected, and what the call itself writes is no correction.
+    """
+    asked, newest, corrections, changed = _asked_of(call), None, 0, False
+    for node in reversed(s.path):
+        if number(node) <= s.counters.tallies_from or node.kind is NodeKind.USER:
+            break
+        facts = node.payload.get("facts", {})
+        if node.kind is not NodeKind.TOOL_RESULT or facts.get("state") in _NOT_DONE:
+            continue
+        if facts.get("asked") != asked:
+            changed = changed or node.id in s.look.changed
+            continue
+        if not _failed(facts) or facts.get("print") != (newest or facts.get("print")):
+            break
+        corrections += changed and newest is not None
+        newest, changed = facts.get("print"), False
+    return corrections
+
+
+def _asked_of(call: PendingCall) -> str:
+    return digest(identity(call.name, call.use.arguments if call.use.arguments is not None else call.use.raw))
+
+
+def _failed(facts: Mapping[str, Any]) -> bool:
+    return bool(facts.get("failed") or facts.get("error_class"))
 
 
 def recoveries(s: Situation) -> int:

@@ -121,7 +121,7 @@ def _break_loop(s: Situation, decision: Decision) -> None:
             words = Failure("agent", str(evidence["dependency"]), str(evidence["message"]))
             s.ending = stopped(s, reason, words, ErrorClass(decision.error_class))
         case Rollback():
-            s.rolling = decision
+            recovering.decided(s, decision)
         case Observe() | Retry() | Fallback() | Compact() | Repair() | Park() | Probe():
             raise IllegalEvent(f"{decision.remedy} is no step against a loop")
         case _ as never:
@@ -185,7 +185,7 @@ def carry_out(s: Situation, call: PendingCall, it: Incident, decision: Decision)
             s.count(asking=question)
             _observe(s, call, it)
         case Rollback():
-            s.rolling = decision
+            recovering.decided(s, decision)
             _observe(s, call, it)
         case Stop(reason):
             _observe(s, call, it)

@@ -16,20 +16,22 @@ from harnessd.engine.tool_calls import results
 def weigh(s: Situation, call: PendingCall, outcome: ToolOutcome, effect_class: EffectClass) -> None:
     """Look whether a rule of escalation holds for a result that says of itself that it failed.
 
-    What counts is the same call: another command that fails is another question, not a correction that did not help.
+    What counts is the same call: another command that fails is another question. A correction that did not help is a
+    change of the workspace after which it fails with the same words; "no" without a word (a search that finds nothing)
+    is an answer.
     """
-    if s.ending is not None or s.asking is not None or s.rolling is not None or s.counters.last_turn:
+    if s.ending is not None or s.asking is not None or s.rolling or s.counters.last_turn:
         return
     words = outcome.text.strip().splitlines()
     message = words[-1][:300] if words else "it failed"
     failure = Failure("tool", call.name, message, hint=ErrorClass.EXECUTION_FAILED, exit_code=outcome.exit_code)
-    times = streaks.failures_of(s, call)
+    times, corrections = streaks.failures_of(s, call), 0 if _says_no(outcome) else streaks.corrections_of(s, call)
     episode = Episode(
         task=s.brief.task,
         tries=times,
         effect_class=effect_class,
         whose=results.whose(s),
-        tallies=lambda _: Tallies(times, times - 1, streaks.recoveries(s)),
+        tallies=lambda _: Tallies(times, corrections, streaks.recoveries(s)),
         taken=s.counters.taken,
         way_back=lambda to: recovering.way_back(s, to),
     )
@@ -43,8 +45,14 @@ def weigh(s: Situation, call: PendingCall, outcome: ToolOutcome, effect_class: E
     results.took(s, decision)
     match decision.remedy:
         case Rollback():
-            s.rolling = decision
+            recovering.decided(s, decision)
         case NeedsHuman(question):
             s.count(asking=question)
         case Stop(reason):
             s.ending = results.stopped(s, reason, failure, ErrorClass.EXECUTION_FAILED)
+
+
+def _says_no(outcome: ToolOutcome) -> bool:
+    """Exit code 1 with nothing said, or a bare count: how grep, cmp and test answer. Our own notes are no words."""
+    lines = [line for line in outcome.text.splitlines() if not line.startswith("[") and line != "(no output)"]
+    return outcome.exit_code == 1 and not any(sign.isalpha() for line in lines for sign in line)
