@@ -51,6 +51,15 @@ def read(data: bytes) -> Document:
     return document
 
 
+def _loaded(text: str) -> Any:
+    """JSON as agents write it; a NaN, which no service takes, is nothing."""
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _no_number(_: str) -> None:
+    return None
+
+
 def _text(data: bytes) -> tuple[str, bool]:
     for mark, coding in ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
         if data.startswith(mark):
@@ -64,7 +73,7 @@ def _text(data: bytes) -> tuple[str, bool]:
 def _whole(text: str) -> Document | None:
     """The file is one JSON document."""
     try:
-        value = json.loads(text.strip(" \t\r\n\x00"))
+        value = _loaded(text.strip(" \t\r\n\x00"))
     except (ValueError, RecursionError):
         return None
     if isinstance(value, list):
@@ -114,7 +123,7 @@ def _torn(text: str) -> Document | None:
 
 
 def _elements(text: str, at: int) -> tuple[list[Any], str]:
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=_no_number)
     found: list[Any] = []
     while True:
         at = _skip(text, at)
@@ -138,7 +147,7 @@ def _skip(text: str, at: int) -> int:
 
 def _is_json(line: str) -> bool:
     try:
-        json.loads(line.strip("\x00 \t\r"))
+        _loaded(line.strip("\x00 \t\r"))
     except (ValueError, RecursionError):
         return False
     return True
@@ -155,7 +164,7 @@ def _lines(text: str) -> Document:
                 torn.append((number, ""))
             continue
         try:
-            rows.append((number, json.loads(bare)))
+            rows.append((number, _loaded(bare)))
         except (ValueError, RecursionError):
             torn.append((number, bare))
     if not rows:

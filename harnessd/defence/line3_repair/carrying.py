@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harnessd.defence.line3_repair.transcript import Receiver
+from harnessd.defence.line3_repair.transcript import FORMS, Receiver
 from harnessd.defence.line3_repair.transcript.forms.anthropic import block_of
 from harnessd.defence.line3_repair.transcript.forms.openai_chat import message_of
 from harnessd.defence.line3_repair.transcript.forms.openai_responses import item_of
 from harnessd.defence.line3_repair.transcript.messages import turn_of
-from harnessd.defence.line3_repair.transcript.turns import Kind, Notes, Part, Turn
+from harnessd.defence.line3_repair.transcript.turns import Kind, Notes, Part, Turn, mended
 from harnessd.domain.effect import well_formed
 from harnessd.domain.messages import Block, Message, OpaqueBlock, TextBlock, ToolResultBlock, ToolUseBlock
 
@@ -172,3 +172,17 @@ def _wire(group: list[Turn], to: Receiver, model: str) -> Mapping[str, Any] | No
     else:
         content = message_of(group[0])
     return {"protocol": to.protocol, "model": model, "content": content}
+
+
+def as_sent(messages: Sequence[Message], to: Receiver, model: str) -> list[Any]:
+    """The messages as they leave, near enough to tell whether two views are the same bytes to a service."""
+    form, notes = FORMS[to.protocol], Notes()
+    sent: list[Any] = []
+    for place, message in enumerate(messages):
+        for turn in carried(message, place, to, model, notes).turns:
+            if isinstance(turn.wire, Mapping):
+                sent += form.write([turn])
+                continue
+            bare = tuple(mended(part, wire=None) for part in turn.parts)
+            sent += form.write(form.settle(replace(turn, parts=bare, touched=True), notes))
+    return sent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harnessd.defence.line3_repair.carrying import as_sent
 from harnessd.defence.line3_repair.compaction.standing import standing
 from harnessd.defence.line3_repair.known import EffectOf
 from harnessd.defence.line3_repair.stricter import rules_to_try
@@ -30,10 +31,10 @@ def view(s: Situation, model: ModelFacts) -> tuple[Message, ...]:
 
 def stricter(s: Situation, model: ModelFacts, message: str) -> tuple[str, ...]:
     """The rules of a view with other bytes than the one that the service refused; empty where there is none."""
-    used = _rules(s, model.alias)
-    sent = _view(s, model, used).messages
+    used, plain = _rules(s, model.alias), receiver(model.protocol)
+    sent = as_sent(_view(s, model, used).messages, plain, model.service_model)
     for rules in rules_to_try(model.protocol, message, used):
-        if _view(s, model, rules).messages != sent:
+        if as_sent(_view(s, model, rules).messages, plain, model.service_model) != sent:
             return rules
     return ()
 

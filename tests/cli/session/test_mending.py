@@ -122,6 +122,11 @@ def test_auto_knows_the_protocol(case: Any, ctl: Ctl, written: Written) -> None:
     assert ran.code == 0, ran.out
 
 
+def test_a_number_that_is_none_is_nothing(ctl: Ctl, written: Written) -> None:
+    body = '{"temperature": NaN, "messages": [{"role": "user", "content": "Hi."}]}'
+    assert "NaN" not in ctl("repair", written(body)).out
+
+
 def test_blocks_of_text_are_no_chat(ctl: Ctl, written: Written) -> None:
     talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]}]
     talk += [{"role": "system", "content": "Now in French."}, {"role": "user", "content": "Bye."}]

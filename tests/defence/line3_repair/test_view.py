@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harnessd.defence.line3_repair.carrying import as_sent
 from harnessd.defence.line3_repair.known import EffectOf, no_journal
 from harnessd.defence.line3_repair.remembering import Memory
 from harnessd.defence.line3_repair.transcript import receiver
@@ -234,6 +235,19 @@ def test_thoughts_that_a_receiver_refuses_are_all_left_out() -> None:
     assert "thinking" not in str(shown)
     plain = path.view("anthropic", "plain")
     assert [message.wire for message in plain.messages] == [None, None, None]
+
+
+@every_protocol
+def test_the_same_bytes_in_another_wrapping_are_the_same(protocol: str) -> None:
+    # policies.md: a repaired view is sent only if its bytes differ
+    path = Path().user("Go.").says("Working.", "c1", wire=dict(own_wire(protocol, ["c1"]))).result("c1", "real")
+    to = receiver(protocol)
+    one = path.view(protocol).messages
+    other = path.view(protocol, "plain").messages
+    assert one != other
+    different = protocol in ("openai-chat", "openai-responses")  # blanks in the arguments
+    assert (as_sent(one, to, MODEL) != as_sent(other, to, MODEL)) == different
+    assert as_sent(one, to, MODEL) == as_sent(copy.deepcopy(one), to, MODEL)
 
 
 def test_messages_of_any_making_are_made_legal() -> None:

@@ -18,9 +18,21 @@ from harnessd.defence.line3_repair.transcript.pairs.pairing import Journal, Know
 from harnessd.defence.line3_repair.transcript.receiver import PROTOCOLS, TARGETS, Receiver, receiver
 from harnessd.defence.line3_repair.transcript.turns import Note, Notes, Turn
 
-__all__ = ["PROTOCOLS", "TARGETS", "Journal", "Known", "Note", "Receiver", "Repaired", "legal", "receiver", "repair"]
+__all__ = [
+    "FORMS",
+    "PROTOCOLS",
+    "TARGETS",
+    "Journal",
+    "Known",
+    "Note",
+    "Receiver",
+    "Repaired",
+    "legal",
+    "receiver",
+    "repair",
+]
 
-_FORMS = {"anthropic": anthropic, "openai-chat": openai_chat, "openai-responses": openai_responses}
+FORMS = {"anthropic": anthropic, "openai-chat": openai_chat, "openai-responses": openai_responses}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,7 @@ def repair(messages: Sequence[Any], to: Receiver, journal: Journal = nothing_kno
     """The messages as their receiver takes them."""
     notes = Notes()
     turns = turns_of(cleaned(list(messages), notes), notes)
-    form = _FORMS[to.protocol]
+    form = FORMS[to.protocol]
     turns = [one for turn in turns for one in form.settle(turn, notes)]
     turns = legal(turns, to, notes, journal)
     written = form.write(turns)
