@@ -67,7 +67,7 @@ from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool, PoolSettings
 from harnessd.stores import SqlStore, database_path, open_store
 from harnessd.stores import restore as restore_store
-from harnessd.tools import TOUCHES, Declared, Jobs, builtin_tools, command_tools, misfits, partial_output
+from harnessd.tools import ACTS, TOUCHES, Declared, Jobs, builtin_tools, command_tools, misfits, partial_output
 from harnessd.tools.process import adopt_orphans
 from harnessd.workspace.checkpoints import Checkpoints, Limits
 from harnessd.workspace.confine import confine
@@ -231,7 +231,7 @@ class _Daemon:
         self.jobs = Jobs(self.care.book, mark=sha256(os.fsencode(state)).hexdigest()[:12], scrub=self.redactor.file)
         built_in = builtin_tools(confine, self.jobs, self.settings.http_request.private)
         self.tools = {**built_in, **command_tools(self._declared(), self.jobs)}
-        self.catalog = self.configured.catalog(self.tools, TOUCHES)
+        self.catalog = self.configured.catalog(self.tools, TOUCHES, ACTS)
 
     def _workspace(self, state: Path) -> Checkpoints:
         limits = self.settings.workspaces.checkpoints
@@ -352,7 +352,7 @@ class _Daemon:
     def _take_agents(self, candidate: Candidate) -> None:
         """`agents` is the one part of harness.yaml that is read again, in the same step as the policies."""
         self.configured.settings = candidate.settings
-        self.catalog = self.configured.catalog(self.tools, TOUCHES)
+        self.catalog = self.configured.catalog(self.tools, TOUCHES, ACTS)
 
     def _reloader(self, start: Start) -> Reloader:
         # Where the files are not what is in force, the reloader's first look shall say so.

@@ -76,9 +76,27 @@ def well_formed(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def plain(value: Any) -> Any:
+    """One spelling for one meaning: blanks in texts, 1 or 1.0 or 1e0, and what is null make no other value.
+
+    A model that plans an act again writes it anew, and rarely letter by letter.
+    """
+    match value:
+        case str():
+            return " ".join(value.split())
+        case float() if value.is_integer():
+            return int(value)
+        case Mapping():
+            return {name: plain(inner) for name, inner in value.items() if inner is not None}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+        case _:
+            return value
+
+
 def effect_key(task: str, tool: str, arguments: Mapping[str, Any], occurrence: int) -> str:
     """The idempotency key of an act: 32 hexadecimal characters, the same for the same act replanned."""
-    text = canonical_json([task, tool, arguments, occurrence])
+    text = canonical_json([task, tool, plain(arguments), occurrence])
     return hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
 
 

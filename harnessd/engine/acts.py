@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harnessd.domain.effect import Effect, canonical_json
+from harnessd.domain.effect import Effect, canonical_json, plain
 from harnessd.domain.messages import ToolUseBlock
 from harnessd.domain.session import Node, NodeKind
 
@@ -63,7 +63,7 @@ class Done:
         facts = node.payload.get("facts", {})
         if "note" in facts:
             self.notes[facts["tool"]] = facts["note"]
-        if facts.get("state") == "done":
+        if facts.get("state") == "done" and not facts.get("keeps_key"):
             for block in node.payload["blocks"]:
                 self._add((self._asked, block["tool_use_id"]))
 
@@ -79,4 +79,4 @@ class Done:
 
 def act(use: ToolUseBlock) -> str:
     """What makes two calls equal: the tool and its arguments."""
-    return canonical_json([use.name, dict(use.arguments or {})])
+    return canonical_json([use.name, plain(dict(use.arguments or {}))])

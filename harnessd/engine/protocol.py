@@ -47,16 +47,21 @@ class ModelFacts:
     service_model: str = ""
 
 
+ActOf = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class ToolFacts:
     """A tool the agent has: what the model is told, and the effect the tool itself declares.
 
     `touches`: what of the workspace it may write: `nothing`, the `path` of its argument, or `anything`.
+    `act`: what of its arguments makes the act; two calls that differ in the rest only are the same act (R3.13).
     """
 
     spec: ToolSpec
     declared: EffectClass
     touches: Touches = "anything"
+    act: ActOf = dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from harnessd.domain.decision import RuleRef
-from harnessd.domain.effect import canonical_json
+from harnessd.domain.effect import canonical_json, plain
 from harnessd.policy.language.figures import Count
 from harnessd.policy.language.names import Ladder
 from harnessd.policy.language.shape import Policy, Shape
@@ -152,21 +152,7 @@ def detect(policy: LoopPolicy, turns: Sequence[Turn]) -> Looping | None:
 
 def identity(tool: str, arguments: Any) -> str:
     """One spelling for one call: the order of keys, blanks in texts, 1 or 1.0, and what is null make no other call."""
-    return canonical_json([tool, _plain(arguments)])
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case str():
-            return " ".join(value.split())
-        case float() if value.is_integer():
-            return int(value)
-        case Mapping():
-            return {name: _plain(inner) for name, inner in value.items() if inner is not None}
-        case list() | tuple():
-            return [_plain(inner) for inner in value]
-        case _:
-            return value
+    return canonical_json([tool, plain(arguments)])
 
 
 def _identity(call: Call) -> str:

@@ -10,7 +10,7 @@ from harnessd.domain.ports import History, Refused, Tool
 from harnessd.domain.task import Task
 from harnessd.domain.workspace import Touches
 from harnessd.engine.context.report import report
-from harnessd.engine.protocol import Fits, ModelFacts, RoleFacts, RunBrief, ToolFacts
+from harnessd.engine.protocol import ActOf, Fits, ModelFacts, RoleFacts, RunBrief, ToolFacts
 from harnessd.policy import TaskPolicies
 
 _FORM = (
@@ -53,6 +53,7 @@ class Catalog:
     tools: Mapping[str, Tool]
     features: Mapping[str, FeatureFacts] = field(default_factory=dict)
     touches: Mapping[str, Touches] | None = None  # what tools may write of a workspace; None: no checkpoints are taken
+    acts: Mapping[str, ActOf] = field(default_factory=dict)  # see ToolFacts
 
     def model_of(self, agent: str) -> str:
         """The alias of an agent's model; empty if there is no such agent any more."""
@@ -119,7 +120,10 @@ class Catalog:
     def _tools(self, names: Iterable[str]) -> tuple[ToolFacts, ...]:
         known = self.touches or {}
         tools = ((name, self.tools[name]) for name in names if name in self.tools)
-        return tuple(ToolFacts(tool.spec, tool.effect, known.get(name, "anything")) for name, tool in tools)
+        return tuple(
+            ToolFacts(tool.spec, tool.effect, known.get(name, "anything"), self.acts.get(name, dict))
+            for name, tool in tools
+        )
 
 
 def _system(agent: AgentFacts, feature: FeatureFacts | None) -> str:

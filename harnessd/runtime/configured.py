@@ -16,7 +16,7 @@ from harnessd.domain.failure import ConfigError
 from harnessd.domain.ports import Refused, Tool
 from harnessd.domain.task import TaskDraft
 from harnessd.domain.workspace import Touches
-from harnessd.engine.protocol import ModelFacts
+from harnessd.engine.protocol import ActOf, ModelFacts
 from harnessd.policy import PolicySet
 from harnessd.policy.assembly.kinds import KINDS
 from harnessd.runtime.catalog import AgentFacts, Catalog, FeatureFacts
@@ -54,7 +54,7 @@ class Configured:
     redactor: Redactor
     misfits: Misfits = lambda _, __: ()  # what of a value does not fit a JSON Schema
 
-    def catalog(self, tools: Mapping[str, Tool], touches: Mapping[str, Touches]) -> Catalog:
+    def catalog(self, tools: Mapping[str, Tool], touches: Mapping[str, Touches], acts: Mapping[str, ActOf]) -> Catalog:
         """The agents and models a task may name. `touches`: what tools may write of a workspace, where not anything."""
         agents = {
             name: AgentFacts(
@@ -89,7 +89,7 @@ class Configured:
             name: FeatureFacts(name, feature.agent, feature.tools, feature.add)
             for name, feature in self.settings.features.items()
         }
-        return Catalog(agents, models, tools, features, touches)
+        return Catalog(agents, models, tools, features, touches, acts)
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The models for people; no key. `price` is USD per million tokens and says whose price it is."""

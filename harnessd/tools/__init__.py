@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harnessd.domain.effect import EffectClass
@@ -13,10 +13,10 @@ from harnessd.domain.ports import Confine, Tool, ToolContext, ToolOutcome
 from harnessd.domain.workspace import Touches
 from harnessd.net.strangers import Strangers
 from harnessd.tools.answers import failed
-from harnessd.tools.arguments import cleaned, misfits, validate
+from harnessd.tools.arguments import cleaned, misfits, validate, without_time
 from harnessd.tools.command import CommandTool, Declared
 from harnessd.tools.files import EditFile, ReadFile, WriteFile
-from harnessd.tools.http import HttpRequest
+from harnessd.tools.http import HttpRequest, act_of
 from harnessd.tools.job_tools import JobOutput, JobStop
 from harnessd.tools.jobs import Jobs, partial_output
 from harnessd.tools.plan import TaskList
@@ -24,6 +24,7 @@ from harnessd.tools.search import ListFiles, SearchFiles
 from harnessd.tools.shell import Bash
 
 __all__ = [
+    "ACTS",
     "TOUCHES",
     "Checked",
     "Declared",
@@ -42,6 +43,11 @@ TOUCHES: Mapping[str, Touches] = {
     "job_stop": "nothing",
     "task_list": "nothing",
     "http_request": "nothing",
+}
+# What of their arguments makes the act, where that is not all of them: how long a call may take is none of it.
+ACTS: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    "bash": without_time,
+    "http_request": act_of,
 }
 
 

@@ -54,6 +54,11 @@ def cleaned(value: Any) -> Any:
             return value
 
 
+def without_time(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without `timeout_s`: asked for again with more time, an act is the same act."""
+    return {name: value for name, value in arguments.items() if name != "timeout_s"}
+
+
 def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
     key = json.dumps(schema, sort_keys=True)
     if key not in _validators:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from harnessd.net import CallTimer, Incoming, Outgoing, TransportError
 from harnessd.net.addresses import NotReachable, Target
 from harnessd.net.strangers import NOT_CONNECTED, Strangers
 from harnessd.tools.answers import NOTES_ROOM, clip, failed, well_formed
+from harnessd.tools.arguments import without_time
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # RFC 9110 section 9.2.1: asked for without changing anything
 BODY_MAX = 10 * 1024 * 1024  # bytes of an answer that are read; the rest is left on the wire
@@ -30,12 +31,21 @@ CONNECT_S = 10.0
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # 500, 502 and 504 may come after the receiver acted, or from a gateway that lost the receiver's answer.
 _UNSURE = frozenset({500, 502, 504})
+# Refused for now, or because the same key is under way (409): the act is still to be told of under its key.
+_OPEN = frozenset({408, 409, 425})
 # What frames the request or names its receiver is ours to say; so is the key: one that the model could choose would
 # let it take another task's act for its own.
 _OURS = frozenset(
     {
         *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer"),
         *("expect", "idempotency-key"),
+    }
+)
+# What names one sending, and not what is sent.
+_SENT_ANEW = frozenset(
+    {
+        *("x-request-id", "x-correlation-id", "request-id", "traceparent", "tracestate", "date", "user-agent"),
+        *("x-idempotency-key", "accept", "accept-encoding", "accept-language", "cache-control"),
     }
 )
 _SECRET = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
@@ -174,6 +184,28 @@ def _request(arguments: Mapping[str, Any], key: str | None) -> tuple[dict[str, s
     return headers, body
 
 
+def act_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes two requests the same act (R3.13): not how long they may take, nor how often they were sent.
+
+    A model that asks again likes to send a new key or request id, or the same JSON as a text; its act is the old one.
+    """
+    act = without_time(arguments)
+    headers = act.pop("headers", None)
+    if isinstance(headers, Mapping):
+        named = {str(name).lower(): value for name, value in headers.items()}
+        act["headers"] = {name: value for name, value in named.items() if name not in _OURS | _SENT_ANEW} or None
+    with suppress(ValueError, TypeError):
+        act["url"] = str(Target.parse(act.get("url", "")).url.copy_with(fragment=None))
+    body = act.get("body")
+    if isinstance(body, str) and body[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            act["json"] = json.loads(act.pop("body"))
+            act["headers"] = {"content-type": "application/json", **(act.get("headers") or {})}
+    elif "json" in act:
+        act["headers"] = {"content-type": "application/json", **(act.get("headers") or {})}
+    return act
+
+
 def _same_origin(one: Target, other: Target) -> bool:
     return (one.url.scheme, one.host, one.port) == (other.url.scheme, other.host, other.port)
 
@@ -240,7 +272,11 @@ def _outcome(answer: _Answer, shown: str, context: ToolContext) -> ToolOutcome:
         "\n".join([*lines, "", shown]) if shown else "\n".join(lines),
         is_error=answer.status >= 400,
         artefact=artefact,
-        facts={"status": answer.status, "result": {"status": answer.status, "body": _json(shown, artefact)}},
+        facts={
+            "status": answer.status,
+            "result": {"status": answer.status, "body": _json(shown, artefact)},
+            **({"refused": True} if 400 <= answer.status < 500 and answer.status not in _OPEN else {}),
+        },
     )
 
 

@@ -67,6 +67,9 @@ def _returned(s: Situation, call: PendingCall, event: ToolReturned) -> None:
     note: dict[str, Any] = {} if outcome.note is None else {"note": outcome.note}
     # The outcome of an act with a key is given again to whoever asks for the same act.
     again = {"text": outcome.text, **note} if s.effects[event.call].key is not None else {}
+    if outcome.is_error and s.effects[event.call].key is not None and not outcome.facts.get("refused"):
+        # It failed by its own word, and may have acted all the same: asked for again, it is sent under this key.
+        note["keeps_key"] = True
     state = EffectState.FAILED if outcome.is_error else EffectState.DONE
     s.settle(event.call, state, **_outcome_json(outcome), **again, **outcomes.undo_of(s, call, outcome))
     links.stands_in(s, f"tool/{call.use.name}", call.name)

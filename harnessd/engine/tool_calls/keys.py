@@ -6,6 +6,7 @@ from harnessd.domain.effect import Effect, EffectClass, EffectState, effect_key
 from harnessd.domain.session import NodeKind
 from harnessd.engine.acts import Done, act
 from harnessd.engine.situation import PendingCall, Situation, asked_calls
+from harnessd.engine.tool_calls.callfacts import tool_of
 
 KEYED = (EffectClass.IDEMPOTENT, EffectClass.IRREVERSIBLE)
 
@@ -36,7 +37,8 @@ def twin_of(s: Situation, call: PendingCall) -> Effect | None:
 
 
 def _key(s: Situation, call: PendingCall, occurrence: int) -> str:
-    return effect_key(s.brief.task, call.name, call.use.arguments or {}, occurrence)
+    arguments, tool = call.use.arguments or {}, tool_of(s, call)
+    return effect_key(s.brief.task, call.name, arguments if tool is None else tool.act(arguments), occurrence)
 
 
 def _taken(s: Situation, key: str, done: Done) -> bool:

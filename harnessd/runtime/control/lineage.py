@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_DEPTH_MAX = 64
+_DEPTH_MAX = 4096
+_LOOKS = 3  # a parent that ends between two reads hands its children on; the next look finds their new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +22,20 @@ class Lineage:
     task_of: Callable[[Sequence[int]], str | None] = lambda _: None
 
     def judge(self, pid: int) -> Descent | None:
-        """None for a caller from outside; else what he descends from. Who is gone already counts as inside.
+        """None for a caller from outside; else what he descends from. Whose line cannot be read to its end is inside.
 
+        That is who is gone already, whose parent ended while we looked, and who hides behind very many parents.
         A pid of 0 is a process outside of our PID namespace, where no child of ours can be.
         """
         if pid in (0, self.daemon):
             return None
-        line = ancestors(pid)
-        if not line:
-            return Descent(None)
-        return Descent(self.task_of(line)) if self.daemon in line[1:] else None
+        for _ in range(_LOOKS):
+            line, whole = _line(pid)
+            if self.daemon in line[1:]:
+                return Descent(self.task_of(line))
+            if whole:
+                return None
+        return Descent(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +52,18 @@ class Descent:
 
 def ancestors(pid: int) -> list[int]:
     """The pid and its parents, nearest first; empty if there is no such process (any more)."""
+    return _line(pid)[0]
+
+
+def _line(pid: int) -> tuple[list[int], bool]:
+    """The ancestors as far as they are there, and whether that is all of them: the first of all has parent 0."""
     line: list[int] = []
     while pid > 0 and len(line) < _DEPTH_MAX:
         try:
             stat = Path(f"/proc/{pid}/stat").read_bytes()
         except OSError:
-            return line
+            return line, False
         line.append(pid)
         # The name in parentheses may hold anything, also blanks and parentheses (proc_pid_stat(5)).
         pid = int(stat[stat.rindex(b")") + 2 :].split()[1])
-    return line
+    return line, bool(line) and pid == 0
