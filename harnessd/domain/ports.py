@@ -6,17 +6,18 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from harnessd.domain.breaker_store import BreakerStore
+from harnessd.domain.durable.breaker_store import BreakerStore
+from harnessd.domain.durable.outbox import OutboxStore
+from harnessd.domain.durable.revision import RevisionStore
 from harnessd.domain.effect import Effect, EffectClass
 from harnessd.domain.failure import Failure
 from harnessd.domain.jobs import JobStore, OwedJob, StartStore
 from harnessd.domain.messages import ModelReply, ModelRequest, ToolSpec
-from harnessd.domain.outbox import OutboxStore
 from harnessd.domain.record import PersonMessage, Question, Record, StoredDecision, StoredEvent
-from harnessd.domain.revision import RevisionStore
 from harnessd.domain.rollback import RollbackStore
 from harnessd.domain.session import Node
 from harnessd.domain.task import Lease, Task, TaskDraft, TaskState, Verb
+from harnessd.domain.transfer import TransferStore
 from harnessd.domain.workspace import CheckpointStore
 
 
@@ -367,6 +368,7 @@ class Store(
     StartStore,
     CheckpointStore,
     RollbackStore,
+    TransferStore,
     Protocol,
 ):
     """One durable store."""

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from harnessd.domain.outbox import Alert, Delivery
+from harnessd.domain.durable.outbox import Alert, Delivery
 
 TIMEOUT_S = 30.0
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from harnessd.domain.outbox import Alert, Delivery
+from harnessd.domain.durable.outbox import Alert, Delivery
 
 TIMEOUT_S = 30.0  # policies.md, notify
 _SAID_MAX = 300

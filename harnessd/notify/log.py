@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harnessd.domain.outbox import Alert, Delivery
+from harnessd.domain.durable.outbox import Alert, Delivery
 
 _LEFT_OUT = ("key", "event", "data")  # the line has the event as its name; the data are in the event itself
 

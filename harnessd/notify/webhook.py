@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harnessd.domain.outbox import Alert, Delivery
+from harnessd.domain.durable.outbox import Alert, Delivery
 from harnessd.domain.ports import CallClocks
 from harnessd.domain.wait_hints import retry_after_s
 from harnessd.net import CallTimer, Clients, Outgoing, Redactor, TransportError, origin_of, secrets_of_url

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harnessd.domain.outbox import Alert, Delivery, Notifier
+from harnessd.domain.durable.outbox import Alert, Delivery, Notifier
 from harnessd.net import Clients
 from harnessd.notify import Apprise, Command, Log, Webhook
 from tests.loopback import Loopback, Visit, loopback

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harnessd.domain.breaker_store import StoredBreaker, Transition
+from harnessd.domain.durable.breaker_store import StoredBreaker, Transition
 from harnessd.domain.record import ChangeTask
 from harnessd.domain.task import Task, TaskState, Verb
 from harnessd.stores import SqlStore

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harnessd.domain.breaker_store import Transition
-from harnessd.domain.outbox import Incident, Outgoing, Told
+from harnessd.domain.durable.breaker_store import Transition
+from harnessd.domain.durable.outbox import Incident, Outgoing, Told
 from harnessd.stores import SqlStore
 from harnessd.stores.database import Missed
 from tests.stores.scenes import NOW, PLACES, folder, opened, submitted

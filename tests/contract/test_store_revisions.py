@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harnessd.domain.revision import RevisionDraft, RevisionState
+from harnessd.domain.durable.revision import RevisionDraft, RevisionState
 from harnessd.stores import SqlStore
 from tests.stores.scenes import NOW, PLACES, folder, opened
 

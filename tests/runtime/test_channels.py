@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harnessd.domain.outbox import Alert, Notifier
+from harnessd.domain.durable.outbox import Alert, Notifier
 from harnessd.domain.ports import Refused
 from harnessd.net import Clients
 from harnessd.notify import Apprise, Command, Log, Webhook

@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from harnessd.domain.durable.revision import RevisionDraft, RevisionState
 from harnessd.domain.record import ChangeTask, RecordEvent
-from harnessd.domain.revision import RevisionDraft, RevisionState
 from harnessd.domain.task import Verb
 from tests.control_api import Unix, ask, draft, frames, talk
 from tests.control_server import ControlServer, control_server

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harnessd.domain.outbox import Alert, Delivery, Notifier, Outgoing, Told
+from harnessd.domain.durable.outbox import Alert, Delivery, Notifier, Outgoing, Told
 from harnessd.domain.ports import Refused
 from harnessd.domain.record import StoredEvent
 from harnessd.domain.task import Task, TaskDraft, TaskState

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from harnessd.domain.durable.revision import Revision
 from harnessd.domain.ports import Store
-from harnessd.domain.revision import Revision
 from harnessd.runtime.control.answers import Bad, Json, accept, read_object
 from harnessd.runtime.control.live import Live
 from harnessd.runtime.control.peer import Caller

@@ -11,8 +11,8 @@ from harnessd import __version__
 from harnessd.config.garbage import COLLECTOR
 from harnessd.config.reload import Candidate, Outcome, Refusal, Unchanged
 from harnessd.config.stored import content_of, policies_of
+from harnessd.domain.durable.revision import Revision, RevisionDraft, RevisionState, RevisionStore
 from harnessd.domain.ports import Clock, Refused
-from harnessd.domain.revision import Revision, RevisionDraft, RevisionState, RevisionStore
 from harnessd.policy import Problem
 from harnessd.runtime import telemetry
 from harnessd.runtime.policies.authors import Authors

@@ -9,7 +9,7 @@ from typing import Any
 from harnessd import __version__
 from harnessd.config.reload import Candidate
 from harnessd.config.stored import content_of, policies_of
-from harnessd.domain.revision import Revision, RevisionDraft, RevisionState, RevisionStore
+from harnessd.domain.durable.revision import Revision, RevisionDraft, RevisionState, RevisionStore
 
 
 @dataclass(frozen=True, slots=True)

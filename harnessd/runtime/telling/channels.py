@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harnessd.config.environment import resolve_secret
-from harnessd.domain.outbox import Alert, Notifier
+from harnessd.domain.durable.outbox import Alert, Notifier
 from harnessd.domain.ports import Refused
 from harnessd.policy.notify import NotifyPolicy, Webhook, accepted, body_of
 from harnessd.policy.values import SecretRef

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harnessd.domain.breaker_store import Transition
+from harnessd.domain.durable.breaker_store import Transition
+from harnessd.domain.durable.outbox import Delivery, Notifier, OutboxEntry, OutboxStore
 from harnessd.domain.events import EventType
 from harnessd.domain.failure import StorageFull, StoreLocked
-from harnessd.domain.outbox import Delivery, Notifier, OutboxEntry, OutboxStore
 from harnessd.domain.ports import Clock, Refused
 from harnessd.runtime import telemetry
 

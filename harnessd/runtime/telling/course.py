@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harnessd.domain.durable.outbox import Incident
 from harnessd.domain.events import EventType as Type
-from harnessd.domain.outbox import Incident
 from harnessd.domain.record import StoredEvent
 from harnessd.domain.task import Task
 from harnessd.policy.notify import EventFacts

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from harnessd.domain.durable.outbox import Incident, Outgoing, Told
 from harnessd.domain.events import EventType
-from harnessd.domain.outbox import Incident, Outgoing, Told
 from harnessd.domain.record import StoredEvent
 from harnessd.domain.task import Task
 from harnessd.policy.notify import NotifyPolicy, Route, route, turning_points_s

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from harnessd.domain.durable.outbox import Told
 from harnessd.domain.failure import StorageFull, StoreLocked
-from harnessd.domain.outbox import Told
 from harnessd.domain.ports import Clock, Store
 from harnessd.domain.record import StoredEvent
 from harnessd.domain.task import Task

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from harnessd.domain.outbox import Alert
+from harnessd.domain.durable.outbox import Alert
 from harnessd.policy.notify import PLACEHOLDERS
 
 _TITLES: Mapping[str, str] = {

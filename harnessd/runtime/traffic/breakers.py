@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from harnessd.domain.breaker_store import BreakerStore, StoredBreaker, Transition
+from harnessd.domain.durable.breaker_store import BreakerStore, StoredBreaker, Transition
 from harnessd.domain.events import EventType
 from harnessd.domain.failure import ErrorClass
 from harnessd.domain.ports import Clock

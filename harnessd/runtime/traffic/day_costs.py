@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from harnessd.domain.breaker_store import BreakerStore, Transition
+from harnessd.domain.durable.breaker_store import BreakerStore, Transition
 from harnessd.domain.ports import Clock
 
 

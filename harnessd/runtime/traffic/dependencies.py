@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from harnessd.domain.breaker_store import BreakerStore
+from harnessd.domain.durable.breaker_store import BreakerStore
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import Message, ModelReply, ModelRequest, TextBlock
 from harnessd.domain.ports import Clock, Refused, Tool

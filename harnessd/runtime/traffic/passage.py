@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import cast
 
-from harnessd.domain.breaker_store import BreakerStore, Transition
+from harnessd.domain.durable.breaker_store import BreakerStore, Transition
 from harnessd.domain.events import EventType
 from harnessd.domain.failure import ErrorClass, Failure, Source
 from harnessd.domain.ports import CallClocks, Clock

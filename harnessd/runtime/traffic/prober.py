@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping
 
-from harnessd.domain.breaker_store import BreakerStore
+from harnessd.domain.durable.breaker_store import BreakerStore
 from harnessd.domain.ports import Clock
 from harnessd.runtime.traffic.breakers import Breaker, Breakers
 from harnessd.runtime.traffic.desk import CALLED, Desk

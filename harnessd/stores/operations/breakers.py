@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from harnessd.domain.breaker_store import StoredBreaker, Transition
+from harnessd.domain.durable.breaker_store import StoredBreaker, Transition
 from harnessd.stores.database import Statement
 from harnessd.stores.kernel import Kernel, event
 from harnessd.stores.rows import encode, plain

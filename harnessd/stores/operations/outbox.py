@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
-from harnessd.domain.breaker_store import Transition
-from harnessd.domain.outbox import Incident, OutboxEntry, Told
+from harnessd.domain.durable.breaker_store import Transition
+from harnessd.domain.durable.outbox import Incident, OutboxEntry, Told
 from harnessd.domain.record import StoredEvent
 from harnessd.stores.database import Row, Statement
 from harnessd.stores.kernel import Kernel, event

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harnessd.domain.durable.revision import Revision, RevisionDraft, RevisionState
 from harnessd.domain.failure import HarnessError
-from harnessd.domain.revision import Revision, RevisionDraft, RevisionState
 from harnessd.stores.database import Row, Statement
 from harnessd.stores.kernel import Kernel
 from harnessd.stores.rows import encode, plain

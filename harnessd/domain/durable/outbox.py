@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from harnessd.domain.breaker_store import Transition
+from harnessd.domain.durable.breaker_store import Transition
 from harnessd.domain.record import StoredEvent
 
 Alert = Mapping[str, Any]
