@@ -191,8 +191,7 @@ def failed(s: Situation, event: ModelFailed) -> bool:
     if isinstance(decision.remedy, Retry) and it.error_class is ErrorClass.MALFORMED_OUTPUT:
         s.append(NodeKind.NOTICE, user_payload(forms.ask_again(failure, s.brief.wanted)))
     if isinstance(decision.remedy, Compact):
-        most = int((s.effects[event.call].arguments or {}).get("max_tokens", 0))
-        compacting.overflowed(s, links.models(s)[alias], failure, most)
+        compacting.overflowed(s, links.models(s)[alias], failure, event.call)
         return True
     if isinstance(decision.remedy, Repair):
         viewing.use(s, alias, decision.remedy.rules)
@@ -207,7 +206,7 @@ def _cannot_fit(s: Situation, failure: Failure, alias: str) -> None:
     s.decide(decision)
     results.took(s, decision)
     if isinstance(decision.remedy, Compact):
-        compacting.overflowed(s, links.models(s)[alias], failure, 0)
+        compacting.overflowed(s, links.models(s)[alias], failure)
         turn(s)
     elif carry_out(s, it, decision):
         turn(s)
@@ -266,7 +265,7 @@ def incident_of_call(s: Situation, event: ModelFailed, alias: str) -> Incident:
             links=links.of_model(s, alias),
             taken=counters.taken,
             compactions=int(counters.context.get("tries", 0)),
-            no_compaction=lambda: compacting.no_compaction(s, links.models(s)[alias]),
+            no_compaction=lambda: compacting.no_compaction(s, links.models(s)[alias], failure, event.call),
             stricter=lambda: viewing.stricter(s, links.models(s)[alias], failure.message),
         ),
         s.rules,

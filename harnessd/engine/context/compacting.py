@@ -235,7 +235,7 @@ def _record(  # noqa: PLR0913 - what a compaction is, in one unit of work
 def judge(s: Situation, alias: str, usage: Usage) -> None:
     """The next real count of the service says whether a compaction helped; the same metric before and after (R4.2)."""
     known = s.counters.context
-    note(s, tries=None, most=None)
+    note(s, tries=None, most=None, said=None)
     waits = known.get("judge")
     if waits is None:
         return
@@ -300,26 +300,49 @@ def _nothing_to_take_out(s: Situation, model: ModelFacts, *, forced: bool) -> Fa
 # --- emergency --------------------------------------------------------------------------------------------------------
 
 
-def no_compaction(s: Situation, model: ModelFacts) -> str:
-    """Why an overflow cannot be met with a smaller view; empty where it can."""
-    most = s.rules.compaction.shape.emergency_tries
-    tries = s.counters.context.get("tries", 0)
-    if tries >= most:
-        return f"all {most} emergency tries are used"
-    if plan(measuring.scene(s, model), min(tries, HARD), LAST) is None:
+def no_compaction(s: Situation, model: ModelFacts, failure: Failure, call: str) -> str:
+    """Why an overflow cannot be met with a smaller request; empty where it can."""
+    most, allowed = _asked_for(s, call), s.rules.compaction.shape.emergency_tries
+    tries, whole = s.counters.context.get("tries", 0), measuring.window(s, model)
+    if tries >= allowed:
+        return f"all {allowed} emergency tries are used"
+    if _shorter(s, model, failure, most) is not None:
+        return ""
+    stated = emergency.stated_window(failure.message, whole, most)
+    scene = measuring.scene(s, model, measuring.less(s, model) if stated is None else stated)
+    if plan(scene, min(tries, HARD), LAST) is None:
         return f"nothing more can be taken out. Largest: {diagnosing.diagnosis(s, model.alias)}"
     return ""
 
 
-def overflowed(s: Situation, model: ModelFacts, failure: Failure, most: int) -> None:
-    """The service says the window overflowed: the next attempt is a smaller one, whatever we had estimated (R4.3)."""
-    tries = s.counters.context.get("tries", 0) + 1
+def _shorter(s: Situation, model: ModelFacts, failure: Failure, most: int) -> int | None:
+    """How long the answer may be, where a shorter one is all that is wanted; once for each call."""
+    if "most" in s.counters.context:
+        return None
     size, whole = measuring.size(s, model.alias), measuring.window(s, model)
-    shorter = emergency.shorter_answer(failure.message, size, whole, most)
-    if shorter is not None and "most" not in s.counters.context:
+    return emergency.shorter_answer(failure.message, size, whole, most)
+
+
+def _asked_for(s: Situation, call: str) -> int:
+    """How long an answer a call asked for, in tokens; 0 where no call was made."""
+    effect = s.effects.get(call)
+    return int((effect.arguments or {}).get("max_tokens", 0)) if effect is not None else 0
+
+
+def overflowed(s: Situation, model: ModelFacts, failure: Failure, call: str = "") -> None:
+    """The service says the window overflowed: the next attempt is a smaller one, whatever we had estimated (R4.3)."""
+    most = _asked_for(s, call)
+    tries = s.counters.context.get("tries", 0) + 1
+    shorter = _shorter(s, model, failure, most)
+    stated = emergency.stated_window(failure.message, measuring.window(s, model), most)
+    if stated is not None:
+        measuring.found(s, model.alias, stated)
+    if shorter is not None:
         note(s, tries=tries, most=shorter)
         return
     if failure.code != CONTEXT_FULL:
+        note(s, said=" ".join(failure.message.split()).rstrip(".")[:140])
+    if failure.code != CONTEXT_FULL and stated is None:
         measuring.overflowed(s, model)
     note(s, tries=tries, overflow=min(tries - 1, LAST), making=None, judge=None)
 

@@ -52,12 +52,14 @@ def _say(s: Situation, level: str, sentence: str, where: compaction_policy.Stand
 
 
 def full(s: Situation, model: ModelFacts, where: compaction_policy.Standing) -> Failure:
-    """By our count no request fits: none is sent, and the ladder of an overflow decides (R4.2)."""
+    """No request fits any more: none is sent, and the ladder of an overflow decides (R4.2)."""
+    largest = diagnosis(s, model.alias)
+    said = s.counters.context.get("said")  # the service's own words, where it was the one to say so
+    message = f"{where.used:.0%} of {where.window:,} usable tokens are taken by what must be kept: {largest}"
     return Failure(
         source="model",
         dependency=f"model/{model.alias}",
-        message=f"{where.used:.0%} of {where.window:,} usable tokens are taken by what must be kept: "
-        f"{diagnosis(s, model.alias)}",
+        message=message if said is None else f"{said}, and nothing more can be taken out. Largest: {largest}",
         code=CONTEXT_FULL,
         window_used=round(where.used, 3),
     )

@@ -141,9 +141,19 @@ def window(s: Situation, model: ModelFacts) -> int:
 
 def overflowed(s: Situation, model: ModelFacts) -> None:
     """A request of this size did not fit, whatever was declared or estimated."""
-    true = int(_BELOW * min(size(s, model.alias), window(s, model)))
+    true = less(s, model)
     if true > _LEAST_WINDOW * model.window:
-        note(s, windows={**s.counters.context.get("windows", {}), model.alias: true})
+        found(s, model.alias, true)
+
+
+def less(s: Situation, model: ModelFacts) -> int:
+    """A window that the next request, as it stands, would not fit."""
+    return int(_BELOW * min(size(s, model.alias), window(s, model)))
+
+
+def found(s: Situation, alias: str, tokens: int) -> None:
+    """A model's true window is smaller than declared: remembered for the rest of the session."""
+    note(s, windows={**s.counters.context.get("windows", {}), alias: tokens})
 
 
 def where(s: Situation, model: ModelFacts) -> compaction_policy.Standing:
@@ -164,10 +174,10 @@ def room_for_answer(s: Situation, model: ModelFacts) -> int:
     return max(min(_SMALL, whole // 4), int(0.98 * whole) - size(s, model.alias))
 
 
-def scene(s: Situation, model: ModelFacts) -> Scene:
-    """What a plan is made from."""
+def scene(s: Situation, model: ModelFacts, whole: int | None = None) -> Scene:
+    """What a plan is made from; `whole`: another window than the one that is known."""
     factor, policy = ratio(s, model.alias), s.rules.compaction
-    whole = window(s, model)
+    whole = window(s, model) if whole is None else whole
     return Scene(
         nodes=shown(s),
         size_of=lambda node: round(raw_of(s, node) * factor),

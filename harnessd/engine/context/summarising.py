@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harnessd.defence.line3_repair.compaction import summary
-from harnessd.defence.line3_repair.compaction.plan import Plan, Scene, shares
+from harnessd.defence.line3_repair.compaction.plan import Plan, Scene, longest_summary, shares
 from harnessd.domain.effect import Effect, EffectClass, EffectState
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import Message, ModelRequest, TextBlock, Usage
@@ -54,7 +54,7 @@ def ask(s: Situation, model: ModelFacts, scene: Scene, plan: Plan, tries: int) -
     if tries >= min(_TRIES_MAX, TRIES_A_LINK * len(candidates)):
         return str(s.counters.context.get("making", {}).get("why") or "no summariser is left")
     writer = candidates[tries // TRIES_A_LINK]
-    tokens = min(shares(scene, plan.level)["summary"], writer.max_output)
+    tokens = min(longest_summary(scene, plan.level, plan.dropped), writer.max_output)
     factor = measuring.ratio(s, writer.alias)
     room = int((measuring.window(s, writer) - tokens) * 0.9 / (1 + tries % TRIES_A_LINK)) - _MARGIN
     sections = s.rules.compaction.shape.summary.sections

@@ -15,6 +15,7 @@ _OUTPUT_COUNTS = re.compile(
 _FIGURES = re.compile(r"(?<![\w.-])\d[\d,_]{2,12}(?![\w.]*[a-z])")
 _LIMITS = re.compile(r"(?:limit|maximum|context length|window|size|<=?|>=?|of)\D{0,25}?(\d[\d,_]{2,12})", re.IGNORECASE)
 _LEAST_ANSWER = 256
+_LEAST_WINDOW = 1_000
 _PARTS_SHOWN = 3
 
 
@@ -34,13 +35,35 @@ def shorter_answer(message: str, size: int, window: int, most: int) -> int | Non
     """
     if not most or not _OUTPUT_COUNTS.search(message):
         return None
-    figures = {_figure(text) for text in _FIGURES.findall(message)} - {most}
-    limits = {_figure(text) for text in _LIMITS.findall(message)} | {window}
-    rooms = [limit - sent for limit in limits for sent in figures if sent < limit < sent + most]
+    figures = _figures(message) - {most}
+    rooms = [limit - sent for limit, sent in _fitting(message, window, most)]
     if not rooms and size < 0.9 * window < size + most and not any(sent >= window for sent in figures):
         rooms = [window - size]
     room = int(0.98 * min(rooms)) if rooms else 0
     return room if _LEAST_ANSWER <= room < most else None
+
+
+def stated_window(message: str, window: int, most: int) -> int | None:
+    """The window that the service says the model has, where that is smaller than the declared one."""
+    figures = _figures(message)
+    limits = {limit for limit, _ in _fitting(message, window, most)}
+    limits = limits or {limit for limit in _limits(message) if figures and limit < max(figures)}
+    smaller = [limit for limit in limits if _LEAST_WINDOW <= limit < window]
+    return max(smaller) if smaller else None
+
+
+def _fitting(message: str, window: int, most: int) -> list[tuple[int, int]]:
+    """Pairs of limit and prompt where the prompt would fit without the answer."""
+    sizes = _figures(message) - {most}
+    return [(limit, sent) for limit in _limits(message) | {window} for sent in sizes if sent < limit < sent + most]
+
+
+def _figures(message: str) -> set[int]:
+    return {_figure(text) for text in _FIGURES.findall(message)}
+
+
+def _limits(message: str) -> set[int]:
+    return {_figure(text) for text in _LIMITS.findall(message)}
 
 
 def _figure(text: str) -> int:

@@ -16,6 +16,7 @@ ORDINARY, TIGHT, HARD, LAST = range(4)
 _SQUEEZE_FLOOR_BYTES = 256
 _DUPLICATE_FLOOR = 200
 _EXCERPT_BYTES = 400
+_LEAST_SUMMARY = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +132,24 @@ def _at(scene: Scene, level: int) -> Plan:
         kept = older + (_fitted(kept[newest:], done) if level >= HARD else kept[newest:])
     before = scene.before.squeezed
     known = {node.id: before[node.id] for node in kept if node.id in before}
-    after = scene.overhead + _in_front(scene, level) + sum(map(scene.size_of, kept))
+    front = _in_front(scene, level, longest_summary(scene, level, dropped))
+    after = scene.overhead + front + sum(map(scene.size_of, kept))
     return Plan(level, tuple(dropped), tuple(kept), {**known, **done.texts}, tuple(done.files), after)
 
 
-def _in_front(scene: Scene, level: int) -> int:
+def longest_summary(scene: Scene, level: int, dropped: Sequence[Node]) -> int:
+    """Tokens of a summary of these nodes: a part of what it stands for, within its share."""
+    whole = sum(map(scene.size_of, dropped)) + scene.measure(scene.before.summary)
+    return min(shares(scene, level)["summary"], max(_LEAST_SUMMARY, whole // 3))
+
+
+def _in_front(scene: Scene, level: int, summary: int) -> int:
     """Tokens of the words that will stand for what is dropped, rather too many than too few."""
     limits, before = shares(scene, level), scene.before
     wanted = [request.text for request in before.requests]
     wanted += [words(node) for node in scene.nodes if node.kind is NodeKind.USER]
     about = {
-        "summary": limits["summary"],
+        "summary": summary,
         "requests": scene.measure("\n".join(wanted)),
         "receipts": 40 * (len(before.receipts) + 2),
         "notes": scene.measure(str(before.notes)) + 100,
