@@ -17,6 +17,7 @@ BENCHES = {
     "calls": "100 model calls in flight, and 1000 held streams, beside bare httpx",
     "saves": "a policy that is saved: soon in force, once a save, never torn; beside watchfiles",
     "checkpoints": "a look at a workspace after one change beside `git status`; a dirty list; syncs",
+    "long_task": "2,000 steps in a window of 32,000 tokens on the strict simulator: a late step beside an early one",
     "status": "`harnessctl status` beside `python -c pass`",
     "idle": "a daemon with nothing to do: wake-ups and memory",
 }

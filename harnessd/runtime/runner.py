@@ -12,7 +12,8 @@ from typing import Any, assert_never
 from harnessd.domain.effect import canonical_json
 from harnessd.domain.failure import ErrorClass, Failure, LeaseLost
 from harnessd.domain.ports import Clock
-from harnessd.domain.record import PersonMessage, Record
+from harnessd.domain.record import AppendNode, PersonMessage, Record
+from harnessd.domain.session import NodeKind
 from harnessd.domain.task import Lease, Task
 from harnessd.engine.machine import Run
 from harnessd.engine.protocol import (
@@ -213,6 +214,8 @@ class Runner:
         records: tuple[Record, ...] = tuple(c for c in commands if not isinstance(c, _ACTS))
         acts: tuple[Act, ...] = tuple(c for c in commands if isinstance(c, _ACTS))
         if records:
+            if any(isinstance(one, AppendNode) and one.node.kind is NodeKind.COMPACTION for one in records):
+                self.around.crashpoint("J17")
             await self.around.journal.record(self.lease, records, self.around.clock.now(), policies.revision)
         self._alive(self.run.doing)
         last: HandBack | Finish | None = None

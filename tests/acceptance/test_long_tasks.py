@@ -152,3 +152,17 @@ def test_kill_while_a_summary_is_written(tmp_path: Path) -> None:  # J17
         rows = summaries(again, task)
         assert [row["state"] for row in rows[:2]] == ["unknown", "done"]
         assert service.requests_now()["violations"] == []
+
+
+def test_kill_between_summary_and_node(tmp_path: Path) -> None:  # J17
+    with at_work(tmp_path, "anthropic", 60) as (daemon, _, service):
+        assert daemon.stop() == 0
+        crashing = daemon.start(HARNESSD_CRASH="J17:1")
+        task = submitted(daemon, crashing)
+        assert daemon.process is not None
+        daemon.process.wait(60)
+        again = daemon.start()
+        done(daemon, again, task, 60)
+        kinds = [node["kind"] for node in again.get(f"/v1/tasks/{task}/nodes")["nodes"]]
+        assert kinds.count("compaction") == daemon.ctl_json("context", task)["context"]["compactions"]["made"] >= 1
+        assert service.requests_now()["violations"] == []
