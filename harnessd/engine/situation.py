@@ -225,8 +225,14 @@ class Situation:
             self.count(wall_s=self.counters.wall_s + step, working_s=working)
 
     def take_commands(self) -> tuple[Command, ...]:
-        """Records first, acts after; the counters go with the records they belong to."""
-        if self.records and self.counters != self.saved:
+        """Records first, acts after; the counters go with the records they belong to.
+
+        Where nothing else is recorded, a clock that ran on is no reason to write.
+        """
+        saved = self.saved
+        if not self.records:
+            saved = replace(saved, wall_s=self.counters.wall_s, working_s=self.counters.working_s)
+        if self.counters != saved:
             self.records.append(SaveCounters(self.counters, self.doing))
             self.saved = self.counters
         commands: tuple[Command, ...] = (*self.records, *self.acts)

@@ -30,6 +30,7 @@ from harnessd.engine.protocol import (
     Resumed,
     RunState,
     StepDown,
+    TakeCheckpoint,
     TaskLeased,
     ToolFailed,
     ToolReturned,
@@ -39,6 +40,7 @@ from harnessd.engine.protocol import (
 from tests.engine.desk import Desk, unpaired
 from tests.engine.ledger import stored_counters, through_json
 from tests.engine.scenery import (
+    BRIEF,
     EFFECTS,
     LIMITS,
     MODEL_FAILURES,
@@ -87,10 +89,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.known_not_begun: set[str] = set()  # effects whose failure says that nothing began
         self.finished = 0
 
-    @initialize(text=st.sampled_from(RULES), limits=st.sampled_from(LIMITS))
-    def begin(self, text: str, limits: dict[str, float]) -> None:
+    @initialize(text=st.sampled_from(RULES), limits=st.sampled_from(LIMITS), looks=st.booleans())
+    def begin(self, text: str, limits: dict[str, float], looks: bool) -> None:
         self.text, self.limits = text, limits
-        self.desk = Desk(policies(text, **limits))
+        self.desk = Desk(policies(text, **limits), replace(BRIEF, checkpoints=looks))
         self.desk.lease()
 
     # --- the model ------------------------------------------------------------------------------------------------
@@ -147,8 +149,18 @@ class AnyOrder(RuleBasedStateMachine):
             if not begun:
                 self.known_not_begun.add(call)
             self.desk.failed(tool_failure(act.tool, "cancelled", begun=begun), call)
+        elif isinstance(act, TakeCheckpoint):
+            self.desk.not_looked("cancelled", cancelled=True)
         else:
             self.desk.model_failed(model_failure("cancelled"))
+
+    @precondition(lambda self: any(isinstance(act, TakeCheckpoint) for act in self.desk.under_way.values()))
+    @rule(manifest=st.sampled_from(["m1", "m2", "m3", ""]))
+    def the_workspace_is_looked_at(self, manifest: str) -> None:
+        if manifest:
+            self.desk.looked(manifest)
+        else:
+            self.desk.not_looked("The workspace /w cannot be read.")
 
     # --- disturbances ---------------------------------------------------------------------------------------------
 
@@ -382,8 +394,10 @@ class AnyOrder(RuleBasedStateMachine):
             desk.waited()
         elif self._model():
             desk.replied(says("done"))
-        else:
+        elif self._tools():
             desk.returned("ok", min(desk.under_way))
+        else:
+            desk.looked("m1")
 
 
 TestAnyOrder = AnyOrder.TestCase
