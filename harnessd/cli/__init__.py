@@ -45,6 +45,8 @@ CLIENT: Rows = {
     "effects": ("harnessd.cli.looking.effects:effects", "What a task did to the world, and what could undo it."),
     "context": ("harnessd.cli.looking.context:context", "What fills the window of a task, and the last compaction."),
     "session": ("harnessd.cli.session:session", "Transcripts as files: find what a service would refuse, repair it."),
+    "export": ("harnessd.cli.transfer.commands:export", "A whole session as JSON lines, or as HTML to read."),
+    "import": ("harnessd.cli.transfer.commands:import_", "Make a session from a file a new task, paused."),
     "rollback": ("harnessd.cli.recovery.rollback:rollback", "Take a task back to a trusted moment, files and all."),
     "diff": ("harnessd.cli.recovery.diff:diff", "What differs in the workspace between two nodes."),
     "policy": ("harnessd.cli.policy:policy", "Check, explain, compare, change and revert policies."),

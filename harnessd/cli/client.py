@@ -167,6 +167,27 @@ class Client:
         finally:
             wire.close()
 
+    def parts(self, path: str) -> Iterator[bytes]:
+        """The bytes of a long answer, as they come. Raises Problem, also where it is cut off in the middle."""
+        wire = self._connect()
+        try:
+            wire.ask("GET", path, None)
+            status, parts = wire.answer()
+            if status != 200:
+                _judge(status, b"".join(parts))
+            yield from parts
+        except (OSError, ValueError) as fault:
+            raise self._gone(fault) from None
+        finally:
+            wire.close()
+
+    def upload(self, path: str, query: Sequence[tuple[str, object]], data: bytes) -> dict[str, Any]:
+        """The JSON answer to a long body, which goes as it is. Raises Problem."""
+        try:
+            return self._exchange(self._connect(), "POST", _with(path, query), data)
+        except (OSError, ValueError) as fault:
+            raise self._gone(fault, asked=True) from None
+
     def close(self) -> None:
         """Give the connection back."""
         if self._kept is not None:

@@ -229,6 +229,7 @@ class TaskDraft:
     policies: Mapping[str, str] = field(default_factory=dict)  # kind -> policy name
     pinned_revision: int | None = None
     feature: str | None = None  # with which of its agent's features it begins; None: the agent's own choice
+    keys_of: str | None = None  # an imported session: the task whose idempotency keys its acts go on with
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for the same client key to mean the same task."""

@@ -111,6 +111,7 @@ class RunBrief:
     roles: Mapping[str, RoleFacts] = field(default_factory=dict)
     acting: str = ""
     checkpoints: bool = False  # the workspace is captured around calls that can write
+    keys_of: str = ""  # an imported session goes on with the keys of the task it was; empty: its own
 
 
 # --- events --------------------------------------------------------------------------------------------------------

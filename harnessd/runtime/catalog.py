@@ -91,6 +91,7 @@ class Catalog:
             feature=wanted,
             roles=self._roles(),
             checkpoints=self.touches is not None,
+            keys_of=task.draft.keys_of or "",
         )
 
     def window(self, history: History, policies: TaskPolicies) -> Mapping[str, Any] | Refused:

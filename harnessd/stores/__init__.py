@@ -15,12 +15,13 @@ from harnessd.stores.operations.outbox import Outbox
 from harnessd.stores.operations.revisions import Revisions
 from harnessd.stores.operations.rollbacks import Rollbacks
 from harnessd.stores.operations.starts import Starts
+from harnessd.stores.operations.transfers import Transfers
 from harnessd.stores.sessions import Sessions
 from harnessd.stores.sqlite import SqliteDatabase
 from harnessd.stores.verbs import Verbs
 
 
-class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers, Outbox, Jobs, Starts, Checkpoints, Rollbacks):
+class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers, Outbox, Jobs, Starts, Checkpoints, Rollbacks, Transfers):
     """`Store` of the domain's ports over one database."""
 
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from importlib import resources
 from typing import Any, NamedTuple, Protocol
 
@@ -64,22 +63,6 @@ class Opened:
 
     epoch: int
     newest_event: int
-
-
-CHAIN_START = bytes(32)  # what the first node of a session is tied to
-
-
-def digest(id_: str, parent: str | None, kind: str, at: float, payload: str) -> bytes:
-    """SHA-256 over a node's row as it is stored."""
-    return sha256(f"{id_}\n{parent or ''}\n{kind}\n{at!r}\n{payload}".encode()).digest()
-
-
-def chain_hash(before: bytes, row: bytes) -> bytes:
-    """What ties a node to the one before it: SHA-256 over that one's hash and this row's digest.
-
-    Each dialect offers it to the queries as `chain()`.
-    """
-    return sha256(before + row).digest()
 
 
 class Database(Protocol):

@@ -13,7 +13,8 @@ from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused, Submitted, TaskFilter
 from harnessd.domain.record import Question
 from harnessd.domain.task import Lease, Task, TaskDraft, TaskState
-from harnessd.stores.database import CHAIN_START, Conflict, Statement, Unit
+from harnessd.domain.transfer.chain import CHAIN_START
+from harnessd.stores.database import Conflict, Statement, Unit
 from harnessd.stores.kernel import Kernel, event
 from harnessd.stores.rows import draft_from_json, draft_to_json, encode, folder, plain, question_from, task_from
 

@@ -28,7 +28,8 @@ from harnessd.domain.record import (
 )
 from harnessd.domain.session import Node
 from harnessd.domain.task import TASK_TRANSITIONS, Counters, Lease, StopReason, TaskState, Verb
-from harnessd.stores.database import Missed, Statement, Unit, digest
+from harnessd.domain.transfer.chain import digest
+from harnessd.stores.database import Missed, Statement, Unit
 from harnessd.stores.kernel import event
 from harnessd.stores.operations.checkpoints import keep
 from harnessd.stores.rows import decision_to_json, effect_params, encode, plain

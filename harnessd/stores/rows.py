@@ -62,6 +62,7 @@ def draft_to_json(draft: TaskDraft) -> dict[str, Any]:
         "policies": dict(draft.policies),
         "pinned_revision": draft.pinned_revision,
         **({"feature": draft.feature} if draft.feature else {}),
+        **({"keys_of": draft.keys_of} if draft.keys_of else {}),
     }
 
 

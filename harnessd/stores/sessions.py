@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harnessd.domain.session import Node
-from harnessd.stores.database import CHAIN_START, Row, Statement, chain_hash, digest
+from harnessd.domain.transfer.chain import CHAIN_START, chain_hash, digest
+from harnessd.stores.database import Row, Statement
 from harnessd.stores.kernel import Kernel
 from harnessd.stores.rows import node_from
 

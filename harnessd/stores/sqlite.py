@@ -14,9 +14,10 @@ from urllib.parse import quote
 import aiosqlite
 
 from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, StoreLost
+from harnessd.domain.transfer.chain import chain_hash
 from harnessd.stores import files
 from harnessd.stores.batch import Answer, BatchRunner, CommitUnknown, Crashpoint, Unwritten, execute, no_room
-from harnessd.stores.database import Batch, Opened, Rows, Statement, Unit, chain_hash, queries
+from harnessd.stores.database import Batch, Opened, Rows, Statement, Unit, queries
 from harnessd.stores.files import (
     AckedMark,
     Identities,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harnessd.stores.database import CHAIN_START, chain_hash, digest
+from harnessd.domain.transfer.chain import CHAIN_START, chain_hash, digest
 from tests.running import Running, running, settings
 from tests.simulated import running_simulator
 

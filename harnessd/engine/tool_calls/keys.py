@@ -38,7 +38,8 @@ def twin_of(s: Situation, call: PendingCall) -> Effect | None:
 
 def _key(s: Situation, call: PendingCall, occurrence: int) -> str:
     arguments, tool = call.use.arguments or {}, tool_of(s, call)
-    return effect_key(s.brief.task, call.name, arguments if tool is None else tool.act(arguments), occurrence)
+    whose = s.brief.keys_of or s.brief.task
+    return effect_key(whose, call.name, arguments if tool is None else tool.act(arguments), occurrence)
 
 
 def _taken(s: Situation, key: str, done: Done) -> bool:

@@ -27,6 +27,7 @@ from harnessd.runtime.control.policies import PolicyHandlers
 from harnessd.runtime.control.recovery.handlers import RecoveryHandlers
 from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES
+from harnessd.runtime.control.transfer.handlers import TransferHandlers
 from harnessd.runtime.control.verbs import NAMES, Verbs
 
 _DAY_S = 86400.0
@@ -46,7 +47,7 @@ _ENTERED: Mapping[TaskState, frozenset[EventType]] = {
 }
 
 
-class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers):
+class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHandlers):
     """One method for each row of the table."""
 
     def __init__(

@@ -12,10 +12,13 @@ from harnessd.runtime.control.routes import Parameter, RouteRow
 
 _NULLABLE_TEXT = {"type": ["string", "null"]}
 _NULLABLE_TIME = {"type": ["number", "null"]}
+# Answers that are no single JSON document.
+_MEDIA = {"EventStream": "text/event-stream", "JsonLines": "application/jsonl"}
 
 SCHEMAS: dict[str, Any] = {
     "Object": {"type": "object"},
     "EventStream": {"type": "string"},
+    "JsonLines": {"type": "string", "description": "One JSON object a line; the last holds the SHA-256 of the others."},
     "Error": {
         "type": "object",
         "required": ["error"],
@@ -96,7 +99,7 @@ def template(path: str) -> str:
 
 
 def _operation(row: RouteRow) -> dict[str, Any]:
-    media = "text/event-stream" if row.answer == "EventStream" else "application/json"
+    media = _MEDIA.get(row.answer, "application/json")
     good = {"description": row.about, "content": {media: {"schema": {"$ref": f"#/components/schemas/{row.answer}"}}}}
     answers = {"200": good} | ({"201": good} if row.created else {})
     for status in sorted({403, 500, *row.errors}):

@@ -144,6 +144,11 @@ _ROLLBACK: Mapping[str, Any] = {
         "model": {"type": "string", "description": "Who goes on."},
     },
 }
+_IMPORT = (
+    _DRY,
+    Parameter("workspace", "Absolute path of a folder; the session's own if not said."),
+    Parameter("agent", "Who goes on; the session's own agent if not said."),
+)
 _DIFF = (
     Parameter("from", "A node."),
     Parameter("to", "A node; the workspace as it is now if not said."),
@@ -185,6 +190,20 @@ ROUTES: tuple[RouteRow, ...] = (
         (_DRY,),
         _VERB,
         (400, 404, 409, 413, 415, 422),
+    ),
+    RouteRow(
+        "GET", "/v1/tasks/{task}/export", "export", "A whole session as JSON lines.", "JsonLines", errors=(404, 409)
+    ),
+    RouteRow(
+        "POST",
+        "/v1/import",
+        "bring_in",
+        "JSON lines of an export become a new task, paused; dry_run checks them.",
+        "Task",
+        _IMPORT,
+        {"description": "The lines of an exported session, sent as application/json."},
+        (400, 404, 409, 413, 415, 422),
+        created=True,
     ),
     RouteRow("GET", "/v1/tasks/{task}/nodes", "nodes", "The session tree, all branches.", "Nodes", errors=(404, 409)),
     RouteRow("GET", "/v1/tasks/{task}/nodes/{node}", "node", "One node with its payload.", errors=(404, 409)),

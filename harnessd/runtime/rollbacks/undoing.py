@@ -27,7 +27,7 @@ async def undo(store: Store, perform: Perform, task: Task, name: str, now: float
         await store.settle_undo(task.id, mine, EffectState.UNKNOWN, {"message": "interrupted by a restart"})
         return told | {"state": "unknown", "said": "interrupted by a restart; its outcome is unknown"}
     arguments = dict(undo.get("arguments", {}))
-    key = effect_key(task.id, f"undo/{about.id}", arguments, 1)
+    key = effect_key(task.draft.keys_of or task.id, f"undo/{about.id}", arguments, 1)
     intent = Effect(
         id=mine,
         kind="undo",
