@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, Self
 
 from harnessd.domain.effect import Effect, EffectState
@@ -26,6 +26,7 @@ class Rollback:
         undo_effects: ids of effects whose declared undo is to be called.
         undoes: the token of the restore that this one takes back.
         free: the workspace is given back after it, since the task had ended.
+        was: how an ended task had ended; a rollback that fails leaves it so.
         unresolved: the manifest is still to be found: the newest checkpoint on the way to the node.
     """
 
@@ -43,6 +44,7 @@ class Rollback:
     undo_effects: tuple[str, ...] = ()
     undoes: str = ""
     free: bool = False
+    was: Mapping[str, Any] = field(default_factory=dict)
     unresolved: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -78,11 +80,13 @@ class RollbackStore(Protocol):
         restore: tuple[str, str, Mapping[str, Any]] | None,
         data: Mapping[str, Any],
         free: bool,
+        was: Mapping[str, Any],
     ) -> None:
         """The end: pointer, task state, budgets, the notice and the restore's row together.
 
         `to` is None where nothing was taken back and the pointer stays. `say` is a person's word to the new branch,
-        `restore` token, state and report.
+        `restore` token, state and report,
+        `was` how a task had ended that stays so.
         """
 
     async def plan_undo(self, task: str, effect: Effect) -> None:

@@ -89,6 +89,7 @@ TASK_TRANSITIONS: Mapping[TaskState, Mapping[Verb, TaskState]] = {
         Verb.ROLLED_BACK: TaskState.QUEUED,
         Verb.PAUSE: TaskState.PAUSED,
         Verb.STOP: TaskState.STOPPED,
+        Verb.COMPLETE: TaskState.COMPLETED,  # it failed, and the task stays as it had ended
     },
     TaskState.STOPPED: {
         Verb.RESUME: TaskState.QUEUED,

@@ -38,7 +38,7 @@ class World:
     ) -> None:
         """One turn with one call of a tool that may write."""
         self.desk.replied(calls((tool, arguments), turn=f"{len(self.desk.requests)}."))
-        self.ends(gives, code, writes)
+        self.ends(gives, exit_code, writes)
 
     def ends(self, gives: str = "ok", exit_code: int = 0, writes: int = 0) -> None:
         desk = self.desk

@@ -92,6 +92,8 @@ def _files(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _in_the_way(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for path in story["conflicts"][:_PATHS_SHOWN]:
         yield "conflict", f"{path} was also changed from outside the task"
+    if story["written_beside"]:
+        yield "own too", f"{_paths(story['written_beside'])}: written by the task's own job or cut-off call"
     for path, why in list(story["blocked"].items())[:_PATHS_SHOWN]:
         yield "in the way", f"{path}: {why}"
 

@@ -17,11 +17,12 @@ from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Clock, Refused, Store, TaskFilter
 from harnessd.domain.rollback import Rollback
 from harnessd.domain.session import Checkpoint, Node, NodeKind, user_payload
-from harnessd.domain.task import Counters, Task, TaskState, Verb
+from harnessd.domain.task import Counters, StopReason, Task, TaskState, Verb
 from harnessd.domain.workspace import KeptRestore, Restored, Workspace
 from harnessd.runtime import telemetry
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.rollbacks import document
+from harnessd.runtime.rollbacks.authors import others, own_until
 from harnessd.runtime.rollbacks.targets import Known, workspace_at
 from harnessd.runtime.rollbacks.undoing import Perform, undo
 
@@ -110,12 +111,14 @@ class Carrier:
             raise HarnessError(found.message)
         if found is None:
             return rollback
+        until = await own_until(self._store, self._jobs, task, known)
         await self._jobs.end_task(task.id)
         root, last = task.draft.workspace, task.counters.checkpoint or found.manifest
         now = await asyncio.to_thread(self._workspace.take, root)
-        others = await asyncio.to_thread(self._workspace.conflicts, root, last, now.manifest, found.manifest)
-        if others:
-            raise HarnessError(f"{', '.join(others[:5])} was also changed from outside the task: a person must choose.")
+        changed = await asyncio.to_thread(self._workspace.conflicts, root, last, now.manifest, found.manifest)
+        theirs, _ = others(root, changed, until) if until else (changed, ())
+        if theirs:
+            raise HarnessError(f"{', '.join(theirs[:5])} was also changed from outside the task: a person must choose.")
         return replace(rollback, manifest=found.manifest, checkpoint=found.ref)
 
     async def _begin(self, task: Task, rollback: Rollback) -> KeptRestore:
@@ -160,13 +163,19 @@ class Carrier:
                 said = user_payload(rollback.note) | {"facts": {"rolled_back": rollback.since}}
                 notice = Node(f"n{number}", rollback.to, NodeKind.NOTICE, said, self._clock.now())
         else:
-            counters = replace(counters, rollback={})
+            kept = counters.checkpoints + bool(begun and begun.safety)
+            counters = replace(counters, rollback={}, checkpoints=kept)
         sentence = _sentence(rollback, restored)
         data = {"from": rollback.since, "to": rollback.to, "checkpoint": rollback.checkpoint, "by": rollback.by}
-        go_on = rollback.after == "queued" and (back or bool(rollback.note))
+        was = {} if back else rollback.was
+        verb = Verb.PAUSE
+        if rollback.after == "queued" and (back or rollback.note):
+            verb = Verb.ROLLED_BACK
+        elif was:
+            verb = Verb.COMPLETE if was["reason"] == StopReason.COMPLETED else Verb.STOP
         await self._store.rolled_back(
             task,
-            Verb.ROLLED_BACK if go_on else Verb.PAUSE,
+            verb,
             counters,
             self._clock.now(),
             to=rollback.to if back else None,
@@ -175,6 +184,7 @@ class Carrier:
             restore=(begun.token, restored.state, report) if begun is not None else None,
             data=data | report | {"sentence": sentence},
             free=rollback.free,
+            was=was,
         )
         self._hands.wake()
         log = _log.info if back else _log.warning

@@ -15,6 +15,7 @@ from harnessd.domain.rollback import Rollback
 from harnessd.domain.task import Task, TaskState
 from harnessd.domain.workspace import Workspace
 from harnessd.runtime.rollbacks import document
+from harnessd.runtime.rollbacks.authors import others, own_until
 from harnessd.runtime.rollbacks.carrying import Jobs, known_of
 from harnessd.runtime.rollbacks.document import Seen
 from harnessd.runtime.rollbacks.targets import Known, Target, Wish, find, left_behind
@@ -56,7 +57,8 @@ class Decider:
         if refused := _no_such_undo(task, wish, effects):
             return refused
         try:
-            seen = await asyncio.to_thread(self._look, task, known, target, wish)
+            until = await own_until(self._store, self._jobs, task, known)
+            seen = await asyncio.to_thread(self._look, task, known, target, wish, until)
         except HarnessError as fault:
             return Refused("refused", fault.sentence, fault.remedy)
         story = document.preview(task, known, target, effects, seen)
@@ -75,10 +77,11 @@ class Decider:
             undo_effects=wish.undo_effects,
             undoes=target.undoes,
             free=task.state.ended and not wish.prompt,
+            was=_as_it_ended(task),
         )
         return Decided(rollback, story, _in_the_way(task, wish, target, seen))
 
-    def _look(self, task: Task, known: Known, target: Target, wish: Wish) -> Seen:
+    def _look(self, task: Task, known: Known, target: Target, wish: Wish, own_until: float) -> Seen:
         ended_first = tuple(self._jobs.running(task.id))
         if target.checkpoint is None:
             return Seen(ended_first=ended_first)
@@ -86,13 +89,15 @@ class Decider:
         now = self._workspace.take(root).manifest
         chosen = {*wish.keep, *wish.overwrite}
         last = task.counters.checkpoint or known.checkpoints[-1].manifest
-        conflicts = [one for one in self._workspace.conflicts(root, last, now, manifest) if not _under(one, chosen)]
+        changed = [one for one in self._workspace.conflicts(root, last, now, manifest) if not _under(one, chosen)]
+        conflicts, own = others(root, changed, own_until) if own_until else (changed, [])
         return Seen(
             self._workspace.compare(root, now, manifest, lines=False),
             conflicts,
             self._workspace.plan(root, now, manifest, wish.keep, wish.overwrite),
             self._workspace.uncovered(root, manifest),
             ended_first,
+            own,
         )
 
 
@@ -120,6 +125,19 @@ def _no_such_undo(task: Task, wish: Wish, effects: Sequence[Effect]) -> Refused 
             words = f"{name} has no declared undo among what this rollback leaves behind."
             return Refused("refused", words, f"There are: {known}. See: harnessctl effects {task.id}")
     return None
+
+
+def _as_it_ended(task: Task) -> dict[str, Any]:
+    """How an ended task ended, as its row has it."""
+    if not task.state.ended or task.reason is None:
+        return {}
+    return {
+        "reason": task.reason.value,
+        "error_class": task.error_class,
+        "sentence": task.sentence,
+        "next_steps": [list(step) for step in task.next_steps],
+        "ended_at": task.ended_at,
+    }
 
 
 def _under(path: str, chosen: set[str]) -> bool:

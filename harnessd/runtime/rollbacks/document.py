@@ -32,6 +32,7 @@ class Seen:
     planned: Restored = field(default_factory=lambda: Restored("planned"))
     uncovered: Sequence[Uncovered] = ()
     ended_first: Sequence[str] = ()
+    own: Sequence[str] = ()  # changed since the last checkpoint by what the task itself had running
 
 
 def preview(task: Task, known: Known, target: Target, effects: Sequence[Effect], seen: Seen) -> dict[str, Any]:
@@ -57,6 +58,7 @@ def preview(task: Task, known: Known, target: Target, effects: Sequence[Effect],
         "conflicts": list(seen.conflicts),
         "blocked": dict(seen.planned.blocked),
         "ended_first": list(seen.ended_first),
+        "written_beside": list(seen.own),
         "stays_done": [stays(effect) for effect in effects],
         "not_given_back": {"tool_calls": task.counters.tool_calls, "cost_usd": task.counters.cost_usd},
         "refused": bool(seen.conflicts or seen.planned.blocked),

@@ -11,7 +11,7 @@ from harnessd.domain.effect import Effect, EffectState
 from harnessd.domain.events import EventType
 from harnessd.domain.rollback import Rollback
 from harnessd.domain.session import Node
-from harnessd.domain.task import Counters, Lease, Task, TaskState, Verb
+from harnessd.domain.task import Counters, Lease, StopReason, Task, TaskState, Verb
 from harnessd.stores.database import Missed, Statement
 from harnessd.stores.kernel import Kernel, event
 from harnessd.stores.operations.checkpoints import end_restore
@@ -55,17 +55,22 @@ class Rollbacks(Kernel):
         restore: tuple[str, str, Mapping[str, Any]] | None,
         data: Mapping[str, Any],
         free: bool,
+        was: Mapping[str, Any],
     ) -> None:
         """See the port."""
         epoch = await self._epoch_of(task.id)
         pointer = {"task": task.id, "expected": task.pointer, "to": to}
         moved = (Statement("move_pointer", pointer, 1),) if to is not None and to != task.pointer else ()
         noticed = append_node(Lease(task.id, "", epoch, 0.0), notice, 0, fenced=True) if notice is not None else ()
+        facts = {"sentence": data.get("sentence", "")} if not was else dict(was)
+        if was:
+            facts |= {"reason": StopReason(was["reason"]), "next_steps": encode(was["next_steps"])}
+        ended = was.get("ended_at") or now
         await self._write(
             (
                 *moved,
                 *noticed,
-                *move(task.id, epoch, verb, now, (TaskState.ROLLING_BACK,), {"sentence": data.get("sentence", "")}),
+                *move(task.id, epoch, verb, ended, (TaskState.ROLLING_BACK,), facts),
                 counters_row(task.id, counters, ""),
                 *said(task.id, say, now, str(data.get("by", ""))),
                 *((end_restore(*restore, now),) if restore is not None else ()),
