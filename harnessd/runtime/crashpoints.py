@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from harnessd.domain.record import AppendNode, Record
+from harnessd.domain.session import NodeKind
 
 POINTS: dict[str, str] = {
     "J1": "submit read, row not yet committed",
@@ -46,6 +49,12 @@ Crashpoint = Callable[[str], None]
 
 def nowhere(point: str) -> None:
     """The crash point of a daemon that nobody wants to crash."""
+
+
+def before(records: Sequence[Record], crashpoint: Crashpoint) -> None:
+    """Pass the points that lie before a unit of work with these records."""
+    if any(isinstance(one, AppendNode) and one.node.kind is NodeKind.COMPACTION for one in records):
+        crashpoint("J17")
 
 
 def from_environment(environ: os._Environ[str] | dict[str, str]) -> Crashpoint:

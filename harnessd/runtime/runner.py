@@ -12,8 +12,7 @@ from typing import Any, assert_never
 from harnessd.domain.effect import canonical_json
 from harnessd.domain.failure import ErrorClass, Failure, LeaseLost
 from harnessd.domain.ports import Clock
-from harnessd.domain.record import AppendNode, PersonMessage, Record
-from harnessd.domain.session import NodeKind
+from harnessd.domain.record import PersonMessage, Record
 from harnessd.domain.task import Lease, Task
 from harnessd.engine.machine import Run
 from harnessd.engine.protocol import (
@@ -39,7 +38,7 @@ from harnessd.engine.protocol import (
 )
 from harnessd.policy import TaskPolicies
 from harnessd.runtime import telemetry
-from harnessd.runtime.crashpoints import Crashpoint, nowhere
+from harnessd.runtime.crashpoints import Crashpoint, before, nowhere
 from harnessd.runtime.gateway import Gateway
 from harnessd.runtime.host.disk import NoRoom, Recorder, Room
 from harnessd.runtime.toolbox import Toolbox
@@ -214,8 +213,7 @@ class Runner:
         records: tuple[Record, ...] = tuple(c for c in commands if not isinstance(c, _ACTS))
         acts: tuple[Act, ...] = tuple(c for c in commands if isinstance(c, _ACTS))
         if records:
-            if any(isinstance(one, AppendNode) and one.node.kind is NodeKind.COMPACTION for one in records):
-                self.around.crashpoint("J17")
+            before(records, self.around.crashpoint)
             await self.around.journal.record(self.lease, records, self.around.clock.now(), policies.revision)
         self._alive(self.run.doing)
         last: HandBack | Finish | None = None

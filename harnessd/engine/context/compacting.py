@@ -181,52 +181,27 @@ def _record(  # noqa: PLR0913 - what a compaction is, in one unit of work
     why: str,
     by: str,
 ) -> None:
-    known, standing = s.counters.context, measuring.where(s, model)
-    about = {
-        "before": scene.size,
-        "window": standing.window,
-        "model": model.alias,
-        "level": level,
-        "why": why,
-        "by": by,
-    }
-    node = s.append(NodeKind.COMPACTION, replaced.payload(texts, **about))
+    where, alias = measuring.where(s, model), model.alias
+    sizes = {"before": scene.size, "window": where.window, "model": alias, "level": level}
+    node = s.append(NodeKind.COMPACTION, replaced.payload(texts, **sizes, why=why, by=by))
     s.keep.update(files)
-    after = measuring.size(s, model.alias)
-    note(
-        s,
-        making=None,
-        overflow=None,
-        judge={
-            "before": scene.size,
-            "after": after,
-            "window": standing.window,
-            "model": model.alias,
-            "level": level,
-            "node": node.id,
-        },
-        last={
-            "node": node.id,
-            "at": s.at,
-            "how": replaced.how,
-            "before": scene.size,
-            "after": after,
-            "measured": False,
-        },
-        made=known.get("made", 0) + 1,
-    )
-    tries = known.get("tries", 0)
+    after = measuring.size(s, alias)
+    last = {"node": node.id, "at": s.at, "how": replaced.how, "before": scene.size, "after": after, "measured": False}
+    judge = {**sizes, "after": after, "node": node.id}
+    made = s.counters.context.get("made", 0) + 1
+    note(s, making=None, overflow=None, judge=judge, last=last, made=made)
+    tries = s.counters.context.get("tries", 0)
     remedy = Compact(max(1, tries), s.rules.compaction.shape.emergency_tries if tries else 1)
     evidence = {
-        "dependency": f"model/{model.alias}",
+        "dependency": f"model/{alias}",
         "message": f"made smaller by {_BY[replaced.how]}, to about {after:,} tokens",
         "how": replaced.how,
-        "window": standing.window,
+        "window": where.window,
         "tokens": scene.size,
-        "used": round(standing.used, 3),
+        "used": round(where.used, 3),
         **({"why": why} if why else {}),
     }
-    s.decide(Decision(remedy, _OVERFLOW, standing.rule, evidence))
+    s.decide(Decision(remedy, _OVERFLOW, where.rule, evidence))
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------
