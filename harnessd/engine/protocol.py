@@ -255,7 +255,7 @@ Event = (
 class CallModel:
     """Perform one attempt of a model call; comes back as ModelReplied or ModelFailed.
 
-    `keep` are whole texts that the view shows cut, by name: they lie among the task's artefacts before the call is made.
+    `keep` are whole texts that the view shows cut, by name: they lie among the task's artefacts before it is made.
     """
 
     call: str
@@ -389,17 +389,11 @@ TRANSITIONS: Mapping[RunState, Mapping[type[Any], frozenset[RunState]]] = {
         StepDown: frozenset({RunState.CANCELLING}),
     },
     # What comes late is no error and changes nothing.
-    RunState.OVER: {
-        ModelReplied: _OVER,
-        ModelFailed: _OVER,
-        ToolReturned: _OVER,
-        ToolFailed: _OVER,
-        CheckpointTaken: _OVER,
-        CheckpointFailed: _OVER,
-        WaitElapsed: _OVER,
-        PersonSaid: _OVER,
-        Cancelled: _OVER,
-        StepDown: _OVER,
-        PauseWithdrawn: _OVER,
-    },
+    RunState.OVER: dict.fromkeys(
+        (
+            *(ModelReplied, ModelFailed, ToolReturned, ToolFailed, CheckpointTaken, CheckpointFailed, WaitElapsed),
+            *(PersonSaid, Cancelled, StepDown, PauseWithdrawn),
+        ),
+        _OVER,
+    ),
 }

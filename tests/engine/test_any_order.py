@@ -30,7 +30,6 @@ from harnessd.engine.protocol import (
     Resumed,
     RunState,
     StepDown,
-    TakeCheckpoint,
     TaskLeased,
     ToolFailed,
     ToolReturned,
@@ -149,18 +148,16 @@ class AnyOrder(RuleBasedStateMachine):
             if not begun:
                 self.known_not_begun.add(call)
             self.desk.failed(tool_failure(act.tool, "cancelled", begun=begun), call)
-        elif isinstance(act, TakeCheckpoint):
-            self.desk.not_looked("cancelled", cancelled=True)
-        else:
+        elif isinstance(act, CallModel):
             self.desk.model_failed(model_failure("cancelled"))
+        else:
+            self.desk.not_looked("cancelled", cancelled=True)
 
-    @precondition(lambda self: any(isinstance(act, TakeCheckpoint) for act in self.desk.under_way.values()))
+    @precondition(lambda self: "checkpoint" in self.desk.under_way)
     @rule(manifest=st.sampled_from(["m1", "m2", "m3", ""]))
     def the_workspace_is_looked_at(self, manifest: str) -> None:
-        if manifest:
-            self.desk.looked(manifest)
-        else:
-            self.desk.not_looked("The workspace /w cannot be read.")
+        how = self.desk.looked if manifest else self.desk.not_looked
+        how(manifest)
 
     # --- disturbances ---------------------------------------------------------------------------------------------
 
