@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harnessd.domain.failure import Failure
-from harnessd.domain.messages import Message
+from harnessd.domain.messages import Message, Usage
 from harnessd.domain.task import StopReason, TaskState
 from harnessd.engine.protocol import CallModel, ModelFacts
 from tests.engine.scenery import FREE, model_failure
@@ -156,3 +156,29 @@ def test_kill_between_overflow_and_the_smaller_view() -> None:  # J17
     run.model()
     assert run.request_is_its_own()
     assert len(run.nodes()) == 1
+
+
+class Silent(Played):
+    """A service that cuts the front of what is beyond its window, counts what is left, and says nothing."""
+
+    def usage(self, request: object, output: int) -> Usage:
+        whole = super().usage(request, output)
+        return Usage(min(whole.input_tokens, 5_000), output)
+
+
+def test_a_service_that_cuts_in_silence_is_noticed() -> None:  # b24
+    run = Silent(played().desk)
+    run.go(40)
+    assert run.desk.stands() is TaskState.RUNNING
+    assert run.desk.ledger.counters.context["windows"] == {"primary": 5_000}
+    (told,) = [event for event in run.told("budget_warning") if event["level"] == "cut"]
+    assert "seems to cut what is beyond its window" in told["sentence"]
+    assert max(run.sizes[-10:]) < 5_000, "nothing is cut any more"
+
+
+def test_a_count_without_cached_tokens_is_no_cut() -> None:  # b24
+    run = played()
+    whole = Played.usage
+    run.usage = lambda request, output: Usage(whole(run, request, output).input_tokens % 150 + 20, output)  # type: ignore[method-assign]
+    run.go(30)
+    assert "windows" not in run.desk.ledger.counters.context

@@ -27,6 +27,8 @@ _SMALL = 2_000  # tokens; what is smaller is no danger to any window
 # A window that overflowed is a little smaller than what did not fit.
 _BELOW = 0.95
 _LEAST_WINDOW = 0.1  # of the declared one: below it, the overflow had another cause
+# The same count for a request that grew: signs of a cut that nobody tells of.
+_SAME, _TIMES, _GROWN = 0.02, 3, 1.15
 _READER = "job_output"
 
 
@@ -124,9 +126,31 @@ def learn(s: Situation, alias: str, call: str, usage: Usage) -> None:
     if not counted or not raw:
         return
     known = s.counters.context.get("ratio", {})
-    found = round(min(_MOST_RATIO, max(_LEAST_RATIO, counted / raw)), 3)
-    if known.get(alias) != found:
-        note(s, ratio={**known, alias: found})
+    if _cut_in_silence(s, alias, counted, raw):
+        return  # its count is of what it kept, and says nothing of our measure
+    measure = round(min(_MOST_RATIO, max(_LEAST_RATIO, counted / raw)), 3)
+    if known.get(alias) != measure:
+        note(s, ratio={**known, alias: measure})
+
+
+def _cut_in_silence(s: Situation, alias: str, counted: int, raw: int) -> bool:
+    """A service that takes more than its window cuts the front and says nothing: the request grows, its count does not.
+
+    Several times the same count, for requests that grew by more than any error of ours: that count is its window.
+    """
+    seen = s.counters.context.get("seen", {})
+    first, grown_from, times = seen.get(alias, (0, 0, 0))
+    same = counted >= _SMALL and abs(counted - first) <= _SAME * counted and raw >= grown_from
+    note(s, seen={**seen, alias: [first, grown_from, times + 1] if same else [counted, raw, 1]})
+    if not same or times + 1 < _TIMES or raw < _GROWN * grown_from:
+        return same and times > 1
+    found(s, alias, counted)
+    sentence = (
+        f"model/{alias} counted {counted:,} tokens {times + 1} times for requests that grew: it seems to cut what is "
+        "beyond its window, and harness.yaml declares a larger one."
+    )
+    s.say("budget_warning", budget="context", level="cut", sentence=sentence, window_used=round(raw / grown_from, 3))
+    return True
 
 
 def sent(usage: Usage) -> int:
