@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from harnessd.domain.failure import HarnessError, StorageFull
+from harnessd.domain.failure import HarnessError
 from harnessd.domain.workspace import Restored, RestoreState, TakenCheckpoint, Uncovered, WorkspaceChange
 from harnessd.workspace import diff, repositories
 from harnessd.workspace.content import SEGMENT_MAX
@@ -77,7 +77,7 @@ class Checkpoints:
         try:
             change = walk.whole() if dirty is None or not vault.last else walk.only(dirty)
             self._write(vault, change)
-        except (Stopped, StorageFull, OSError) as error:
+        except (Stopped, HarnessError, OSError) as error:
             vault.fresh()
             if isinstance(error, Stopped):
                 raise HarnessError("The checkpoint was stopped before it was whole.") from error

@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from harnessd.domain.failure import StorageFull
+from harnessd.domain.failure import HarnessError, StorageFull
 from harnessd.workspace.manifest import DamagedContent
 
 SEGMENT_MAX = 128 << 20
@@ -90,7 +90,7 @@ class Contents:
         """Keep a content unless it is there; gives its digest. Not durable before `sync`. Raises StorageFull."""
         digest = sha256(data).digest()
         if digest not in self._places:
-            self._append(_RECORD, digest, data)
+            self._append(digest, data)
         return digest
 
     def sync(self) -> None:
@@ -119,24 +119,71 @@ class Contents:
                 os.ftruncate(self._files[segment], end)
         self._segment, self._end = segment, end
 
-    def _append(self, kind: bytes, digest: bytes, data: bytes) -> None:
-        if not self._segment or self._end >= self._segment_max:
-            self._roll()
-        head = b""
-        if self._mark_due:
-            self._mark_due = False
-            head = _header(_MARK, bytes(32), 0)
-        head += _header(kind, digest, len(data))
-        file = self._files[self._segment]
+    def put_from(self, read: Callable[[int], bytes], most: int) -> tuple[bytes, int] | None:
+        """Keep what `read(count)` gives until it gives nothing; its digest and length, None where it is over `most`.
+
+        For contents that shall not stand in memory whole. Not durable before `sync`. Raises StorageFull, and what
+        `read` raises.
+        """
+        found, length = sha256(), 0
+        with self._writing():
+            self._begin()
+        while length <= most:
+            try:
+                piece = read(BLOCK)
+            except BaseException:
+                self._cut()
+                raise
+            if not piece:
+                break
+            with self._writing():
+                _write_all(self._files[self._segment], piece, self._end + HEAD_SIZE + length)
+            found.update(piece)
+            length += len(piece)
+        digest = found.digest()
+        if length > most or digest in self._places:
+            self._cut()
+            return None if length > most else (digest, length)
+        with self._writing():
+            self._end_record(digest, length)
+        return digest, length
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """What cannot be written takes everything since the last sync with it: no manifest may name half of it."""
         try:
-            _write_all(file, head, self._end)
-            _write_all(file, data, self._end + len(head))
+            yield
         except OSError as error:
             self.revert()
             raise _explained(error, self.folder) from error
-        self._places[digest] = Place(self._segment, self._end + len(head), len(data))
-        self._end += len(head) + len(data)
-        self.written += len(head) + len(data)
+
+    def _cut(self) -> None:
+        """Take back what was written behind the last whole record."""
+        with self._writing():
+            os.ftruncate(self._files[self._segment], self._end)
+
+    def _append(self, digest: bytes, data: bytes) -> None:
+        with self._writing():
+            self._begin()
+            _write_all(self._files[self._segment], data, self._end + HEAD_SIZE)
+            self._end_record(digest, len(data))
+
+    def _begin(self) -> None:
+        """Room for a record at the end of the newest segment; the mark that is due stands before it."""
+        if not self._segment or self._end >= self._segment_max:
+            self._roll()
+        if self._mark_due:
+            self._mark_due = False
+            _write_all(self._files[self._segment], _header(_MARK, bytes(32), 0), self._end)
+            self._end += HEAD_SIZE
+            self.written += HEAD_SIZE
+
+    def _end_record(self, digest: bytes, length: int) -> None:
+        """The header comes last: a record that was cut off has none."""
+        _write_all(self._files[self._segment], _header(_RECORD, digest, length), self._end)
+        self._places[digest] = Place(self._segment, self._end + HEAD_SIZE, length)
+        self._end += HEAD_SIZE + length
+        self.written += HEAD_SIZE + length
 
     def _roll(self) -> None:
         """Begin a new segment; the full one is synced first, so that one sync of the newest is enough at the end."""
@@ -270,23 +317,31 @@ class Contents:
             self.sync()
             self._roll()
         before = (self._segment, self._end)
-        copies = []
-        for digest, place in kept:
-            with contextlib.suppress(DamagedContent):  # damaged already: it stays missing, and a restore says so
-                copies.append((digest, place, self.get(digest)))
         for digest, _ in mine:
             del self._places[digest]
         try:
-            for digest, _, data in copies:
-                self._append(_RECORD, digest, data)
+            for _, place in kept:
+                self._copy(place)
             self.sync()
-        except StorageFull:
+        except HarnessError:
             self._places.update(mine)
             return 0
         self._forget(number)
         self.path(number).unlink(missing_ok=True)
         written = self._end - before[1] if self._segment == before[0] else 0
         return max(0, size - written)
+
+    def _copy(self, place: Place) -> None:
+        """One content to the end; where it is damaged it stays missing, and a restore says so."""
+        file, at, end = self._file(place.segment), place.offset, place.offset + place.length
+
+        def read(count: int) -> bytes:
+            nonlocal at
+            piece = os.pread(file, min(count, end - at), at)
+            at += len(piece)
+            return piece
+
+        self.put_from(read, place.length)
 
 
 def _header(kind: bytes, digest: bytes, length: int) -> bytes:
@@ -314,7 +369,7 @@ def _write_all(file: int, data: bytes, at: int) -> None:
         view, at = view[written:], at + written
 
 
-def _explained(error: OSError, folder: Path) -> Exception:
+def _explained(error: OSError, folder: Path) -> HarnessError:
     if error.errno in _NO_ROOM:
         return StorageFull(f"There is no room for a checkpoint in {folder}.", remedy="Free some disk space.")
-    return error
+    return HarnessError(f"Contents of checkpoints cannot be written in {folder}: {error.strerror}.")

@@ -23,7 +23,7 @@ from harnessd.workspace.manifest import Change, Entry, Tree
 
 _COARSE = 5  # CLOCK_REALTIME_COARSE: the clock that inode times are taken from
 TICK_NS = int(time.clock_getres(_COARSE) * 1e9)  # 1 to 10 ms
-NAME_MAX = 4096  # a link's target
+WHOLE_MAX = 8 << 20  # bytes of a file that is read in one piece
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _STEADY_TRIES = 3
 
@@ -33,6 +33,9 @@ class Keep(Protocol):
 
     def put(self, data: bytes) -> bytes:
         """Keep a content; gives its SHA-256."""
+
+    def put_from(self, read: Callable[[int], bytes], most: int) -> tuple[bytes, int] | None:
+        """Keep a content piece by piece; its SHA-256 and length, None where it is longer than `most`."""
 
 
 class Stopped(Exception):  # noqa: N818 - an answer inside the room
@@ -311,24 +314,34 @@ class Walk:
         before = os.fstat(file)
         if not stat.S_ISREG(before.st_mode):
             return (0, 0, 0, 0, _uncovered(before, coverage.special(before.st_mode)))
-        data = _contents(file, before.st_size, self.limits.max_file)
+        large, kept = before.st_size > WHOLE_MAX, None
+        if large:
+            kept, data = self.keep.put_from(lambda count: self._piece(file, count), self.limits.max_file), b""
+        else:
+            data = _contents(file, before.st_size, self.limits.max_file)
         after = os.fstat(file)
-        if len(data) > self.limits.max_file:
+        if (large and kept is None) or len(data) > self.limits.max_file:
             return (0, 0, 0, 0, _uncovered(after, coverage.TOO_LARGE))
-        same = (before.st_ctime_ns, before.st_size) == (after.st_ctime_ns, after.st_size)
-        if steady and not (same and len(data) == after.st_size):
+        length = len(data) if kept is None else kept[1]
+        same = (before.st_ctime_ns, before.st_size, length) == (after.st_ctime_ns, after.st_size, after.st_size)
+        if steady and not same and not large:
             return None
+        digest = self.keep.put(data) if kept is None else kept[0]
         self.read_files += 1
-        self.read_bytes += len(data)
-        digest = self.keep.put(data)
-        entry = Entry("file", stat.S_IMODE(after.st_mode), after.st_uid, after.st_gid, len(data), digest)
+        self.read_bytes += length
+        entry = Entry("file", stat.S_IMODE(after.st_mode), after.st_uid, after.st_gid, length, digest)
         newest = max(after.st_ctime_ns, after.st_mtime_ns)
-        if not steady or newest >= clock - TICK_NS:
+        if not same or newest >= clock - TICK_NS:
             # Racily clean: a change that follows within the same tick would leave no trace.
             return (0, 0, 0, 0, entry)
         changed = after.st_ctime_ns
         modified = changed if after.st_mtime_ns == changed else after.st_mtime_ns
         return (changed, modified, after.st_size, after.st_ino, entry)
+
+    def _piece(self, file: int, count: int) -> bytes:
+        if self.stop():
+            raise Stopped
+        return os.read(file, count)
 
     def _moving(self, handle: int, name: str) -> Seen | None:
         """A file that somebody keeps writing is kept as it was met, and read again next time."""

@@ -346,3 +346,59 @@ def test_the_same_path_as_another_folder_is_looked_at_anew(tmp_path: Path, root:
     manifest = room.take(str(root), ["f0"]).manifest
     assert room.read(str(root), manifest, "f0") == b"other"
     assert room.read(str(root), manifest, "f1") is None
+
+
+# --- large files ------------------------------------------------------------------------------------------------------
+
+
+def test_a_large_file_never_stands_in_memory_whole(tmp_path: Path, root: Path) -> None:
+    (root / "large").write_bytes(os.urandom(1 << 20) * 96)
+    first = sha256((root / "large").read_bytes()).digest()
+    script = (
+        "import resource, sys; from pathlib import Path; from harnessd.workspace.checkpoints import Checkpoints\n"
+        "room, root = Checkpoints(Path(sys.argv[2])), Path(sys.argv[1])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "at = room.take(str(root)).manifest\n"
+        "with (root / 'large').open('r+b') as file: file.write(b'changed')\n"
+        "assert room.restore(str(root), at, room.take(str(root)).manifest, 't').state == 'done'\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)\n"
+    )
+    command = [sys.executable, "-c", script, str(root), str(tmp_path / "state")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 32, "MiB"
+    assert sha256((root / "large").read_bytes()).digest() == first
+    assert sum(path.stat().st_size for path in segments(tmp_path)) < 200 << 20, "twice, and no more"
+
+
+def test_a_large_file_that_cannot_be_read_takes_nothing_with_it(tmp_path: Path) -> None:
+    contents = Contents(tmp_path / "contents")
+    kept = contents.put(b"kept")
+    pieces = iter([b"a" * 1000, b"b" * 1000])
+
+    def broken(count: int) -> bytes:
+        piece = next(pieces, None)
+        if piece is None:
+            raise OSError(5, "Input/output error")
+        return piece[:count]
+
+    with pytest.raises(OSError, match="Input/output"):
+        contents.put_from(broken, 10_000)
+    assert contents.put_from(lambda _: b"x" * 100, 10_000) is None, "it never ends"
+    more = iter([b"whole"])
+    found = contents.put_from(lambda _: next(more, b""), 10_000)
+    assert found == (sha256(b"whole").digest(), 5)
+    contents.sync()
+    contents.close()
+    again = Contents(tmp_path / "contents")
+    assert (again.get(kept), again.get(found[0])) == (b"kept", b"whole")
+    again.close()
+
+
+def test_a_look_that_is_stopped_in_a_large_file_keeps_no_half_of_it(root: Path, room: Checkpoints) -> None:
+    (root / "large").write_bytes(os.urandom(1 << 20) * 40)
+    asked = iter(range(1000))
+    with pytest.raises(HarnessError, match="stopped"):
+        room.take(str(root), stop=lambda: next(asked) > 20)
+    manifest = room.take(str(root)).manifest
+    kept = room.read(str(root), manifest, "large")
+    assert kept == (root / "large").read_bytes()
