@@ -188,9 +188,12 @@ class Checkpoints:
         self._settled(vault, handles)
         back = plan(dict(vault.cache.tree), before, vault.contents.get, token=work.token)
         again = Restore(handles, vault.contents, vault.cache, before, back, work.token, self._step)
-        again.check()
-        again.run()
-        self._take(vault, handles, None, _never)
+        try:
+            again.check()
+            again.run()
+            self._take(vault, handles, None, _never)
+        except HarnessError as error:
+            return _report("stuck", planned, now, (), failed={**work.failed, ".": error.sentence})
         odd = _odd(vault.cache.tree, before, back)
         state: RestoreState = "stuck" if odd else "reverted"
         return _report(state, planned, now, (), failed=work.failed | odd)

@@ -82,7 +82,7 @@ class Restore:
 
         Raises DamagedContent, StorageFull.
         """
-        wanted = [self.target[path] for path in self.plan.put]
+        wanted = [self.target[path] for path in (*self.plan.put, *filter(self._shared, self.plan.modes))]
         files = [entry for entry in wanted if entry.kind == "file"]
         for digest in {entry.holds for entry in files}:
             self.contents.verify(digest)
@@ -94,6 +94,15 @@ class Restore:
                 "nothing was changed.",
                 remedy="Free some disk space and try again.",
             )
+
+    def _shared(self, path: str) -> bool:
+        """A file with more names than this one: it will be written anew, so that the others keep their mode."""
+        above, name = parent_of(path)
+        try:
+            found = lstat(self.handles.folder(above), name) if name else None
+        except OSError:
+            return False
+        return found is not None and stat.S_ISREG(found.st_mode) and found.st_nlink > 1
 
     def run(self) -> None:
         """Do it. What could not be done stands in `failed`, by path; the rest was done all the same."""
