@@ -80,7 +80,7 @@ def _story(
         name = render.pad(str(one["error_class"]), 20)
         yield f"       {render.pad('class', 12)} {name} rule {classified['rule']}   {_place(classified)}"
     rule: Mapping[str, Any] = one.get("rule") or {}
-    by = f"   rule {rule['rule']}" if evidence.get("question") else ""
+    by = f"   rule {rule['rule']}" if evidence.get("question") or one["do"] == "rollback" else ""
     yield f"       {render.pad('did', 12)} {_did(one)}{by}   {_place(rule)}"
     if chain := evidence.get("chain"):
         yield f"       {render.pad('chain', 12)} {chain['rule']}   {_place(chain)}"
@@ -125,6 +125,8 @@ def _did(one: Mapping[str, Any]) -> str:
             return f"a last turn without tools where policy grants one, then stopped: {remedy.get('reason')}"
         case "stop":
             return f"stopped: {remedy.get('reason')}"
+        case "rollback":
+            return f"rolled back to {remedy.get('to')}, files too ({str(remedy.get('which')).replace('_', ' ')})"
         case "fallback":
             return f"fallback to {remedy.get('to')}"
         case word:

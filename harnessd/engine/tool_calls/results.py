@@ -81,7 +81,10 @@ def _look_for_loop(s: Situation, facts: Mapping[str, Any]) -> Decision | None:
     looping = loop_policy.detect(s.rules.loop, [turn for place, turn in turns if place > s.counters.loop_from])
     if looping is None:
         if streaks.progressed([turn for _, turn in turns]):
-            s.count(taken={mark: times for mark, times in s.counters.taken.items() if mark.startswith("retry/")})
+            kept = {mark: times for mark, times in s.counters.taken.items() if mark.startswith("retry/")}
+            # Every way back begins with progress: rollbacks are counted until a person acts.
+            kept |= {mark: times for mark, times in s.counters.taken.items() if mark.endswith(":rollback")}
+            s.count(taken=kept)
         return None
     no_progress = looping.detector == "no_progress"
     failure = Failure(

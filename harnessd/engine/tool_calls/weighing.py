@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from harnessd.defence import face
 from harnessd.defence.incident import Episode, Tallies, incident_of
 from harnessd.domain.decision import NeedsHuman, Rollback, Stop
@@ -11,6 +13,8 @@ from harnessd.domain.ports import ToolOutcome
 from harnessd.engine import recovering, streaks
 from harnessd.engine.situation import PendingCall, Situation
 from harnessd.engine.tool_calls import results
+
+_NOTE = re.compile(r"\[(exit code|left running|some of the output|The whole).*\]")  # what our tools add
 
 
 def weigh(s: Situation, call: PendingCall, outcome: ToolOutcome, effect_class: EffectClass) -> None:
@@ -22,8 +26,8 @@ def weigh(s: Situation, call: PendingCall, outcome: ToolOutcome, effect_class: E
     """
     if s.ending is not None or s.asking is not None or s.rolling or s.counters.last_turn:
         return
-    words = outcome.text.strip().splitlines()
-    message = words[-1][:300] if words else "it failed"
+    words = _words(outcome)
+    message = words[-1][:300] if words else f"exit code {outcome.exit_code}, and no word"
     failure = Failure("tool", call.name, message, hint=ErrorClass.EXECUTION_FAILED, exit_code=outcome.exit_code)
     times, corrections = streaks.failures_of(s, call), 0 if _says_no(outcome) else streaks.corrections_of(s, call)
     episode = Episode(
@@ -54,5 +58,9 @@ def weigh(s: Situation, call: PendingCall, outcome: ToolOutcome, effect_class: E
 
 def _says_no(outcome: ToolOutcome) -> bool:
     """Exit code 1 with nothing said, or a bare count: how grep, cmp and test answer. Our own notes are no words."""
-    lines = [line for line in outcome.text.splitlines() if not line.startswith("[") and line != "(no output)"]
-    return outcome.exit_code == 1 and not any(sign.isalpha() for line in lines for sign in line)
+    return outcome.exit_code == 1 and not any(sign.isalpha() for line in _words(outcome) for sign in line)
+
+
+def _words(outcome: ToolOutcome) -> list[str]:
+    lines = outcome.text.strip().splitlines()
+    return [line for line in lines if line.strip() and line != "(no output)" and not _NOTE.fullmatch(line)]

@@ -78,6 +78,7 @@ class Carrier:
             raise HarnessError(f"Task {name} is gone while it is rolled back.")
         rollback = Rollback.from_json(task.counters.rollback)
         begun = next((one for one in await self._store.open_restores() if one.task == task.id), None)
+        self._hands.crashpoint("J16-before")
         try:
             if begun is None:
                 rollback = await self._resolved(task, rollback)
@@ -124,15 +125,17 @@ class Carrier:
     async def _begin(self, task: Task, rollback: Rollback) -> KeptRestore:
         """Processes end, the state before is kept, the intent is durable: from here on there is a way forward."""
         await self._jobs.end_task(task.id)
-        root, safety, now = task.draft.workspace, "", self._clock.now()
+        root, safety, ref, now = task.draft.workspace, "", "", self._clock.now()
         if rollback.manifest:
             taken = await asyncio.to_thread(self._workspace.take, root)
             root, safety = taken.root or root, taken.manifest
-            ref = f"c{task.counters.checkpoints + 1}"
+            # A crash may have left the row of an earlier try.
+            kept = await self._store.checkpoints(task.id)
+            ref = f"c{max([task.counters.checkpoints, *(int(one.ref[1:]) for one in kept)]) + 1}"
             uncovered = len(taken.uncovered or ())
             one = Checkpoint(task.pointer or "", ref, safety, root, now, "safety", taken.changed, uncovered)
             await self._store.add_checkpoint(task.id, one)
-        about = {**rollback.to_json(), "task_was": task.state.value}
+        about = {**rollback.to_json(), "task_was": task.state.value, "ref": ref}
         begun = KeptRestore(task.id, secrets.token_hex(8), root, rollback.manifest, safety, about, now)
         await self._store.begin_restore(begun)
         return begun
@@ -155,16 +158,17 @@ class Carrier:
         back = restored.state in ("done", "disturbed")
         report = document.report(restored, undone)
         counters, notice = task.counters, None
+        if begun is not None and (ref := str(begun.about.get("ref") or "")):
+            counters = replace(counters, checkpoints=int(ref[1:]))
         if back:
-            counters = _after(task.counters, rollback, safety=bool(begun and begun.safety))
+            counters = _after(counters, rollback)
             if rollback.note:
                 number = counters.nodes + 1
                 counters = replace(counters, nodes=number)
                 said = user_payload(rollback.note) | {"facts": {"rolled_back": rollback.since}}
                 notice = Node(f"n{number}", rollback.to, NodeKind.NOTICE, said, self._clock.now())
         else:
-            kept = counters.checkpoints + bool(begun and begun.safety)
-            counters = replace(counters, rollback={}, checkpoints=kept)
+            counters = replace(counters, rollback={})
         sentence = _sentence(rollback, restored)
         data = {"from": rollback.since, "to": rollback.to, "checkpoint": rollback.checkpoint, "by": rollback.by}
         was = {} if back else rollback.was
@@ -204,13 +208,12 @@ async def known_of(store: Store, task: Task) -> Known:
     )
 
 
-def _after(counters: Counters, rollback: Rollback, *, safety: bool) -> Counters:
+def _after(counters: Counters, rollback: Rollback) -> Counters:
     """What a task knows of its way begins anew; what it has used is not given back."""
     return replace(
         counters,
         rollback={},
         checkpoint=rollback.manifest or counters.checkpoint,
-        checkpoints=counters.checkpoints + safety,
         taken=counters.taken if rollback.note else {},  # a ladder that rolls back by itself is bounded
         streak={},
         tallies_from=counters.nodes,
