@@ -55,7 +55,7 @@ def test_fifty_tasks_do_not_storm_a_service_that_limits_them(tmp_path: Path, quo
         total = len(entries)
         allowed = float(TASKS * TURNS)
         if "at_once" not in quota:
-            spans = math.ceil((entries[-1]["at"] - entries[0]["at"]))
+            spans = math.ceil(entries[-1]["at"] - entries[0]["at"])
             allowed = max(allowed, (spans + 1) * 12.0)
         assert total <= WITHIN * allowed, f"{total} requests, {allowed} allowed"
         assert total - TASKS * TURNS <= 0.35 * TASKS * TURNS, f"{total} requests for {TASKS * TURNS}"

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -287,6 +284,17 @@ def test_any_bytes_as_a_policy_file_are_a_set_or_problems(
         assert "\n" not in str(problem)
 
 
+def test_policies_are_looked_through_even_where_harness_yaml_is_wrong(site: Site) -> None:
+    site.config.write_text(HARNESS.replace("window: 200k", "window: many"))
+    site.write(
+        "breaker.yaml", "kind: breaker\nrules: [{for: model/primary, probes: 2}, {for: model/primry, probes: 3}]\n"
+    )
+    assert [line.split(": ", 1)[1] for line in problems(site)] == [
+        "many is not a count: write a whole number such as 90, 200k or 2M",
+        'no model "primry" in harness.yaml: did you mean model/primary?',
+    ]
+
+
 # --- the environment --------------------------------------------------------------------------------------------------
 
 
@@ -356,52 +364,3 @@ def test_a_missing_key_is_no_problem_of_loading_but_told_when_asked(site: Site) 
         problem.message for problem in unset_secrets(loaded.settings, loaded.policies, site.environ, "harness.yaml")
     ]
     assert told == ["model primary: THE_KEY is not set", "channel ops: there is no credential ops_url"]
-
-
-# --- what is shipped --------------------------------------------------------------------------------------------------
-
-
-def test_the_defaults_are_found_in_the_repository() -> None:
-    assert builtin_folder() == ROOT / "policies"
-
-
-@pytest.mark.slow
-def test_the_wheel_carries_the_defaults(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        timeout=100,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "installed")
-    code = (
-        "from harnessd.config.files import builtin_folder\n"
-        "from harnessd.config.load import builtin_policies\n"
-        "print(builtin_folder(), builtin_policies().hash)"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"PYTHONPATH": str(tmp_path / "installed")},
-    )
-    folder, content = ran.stdout.split()
-    assert folder == str(tmp_path / "installed/harnessd/_builtin/policies")
-    assert content == builtin_policies().hash
-
-
-def test_policies_are_looked_through_even_where_harness_yaml_is_wrong(site: Site) -> None:
-    site.config.write_text(HARNESS.replace("window: 200k", "window: many"))
-    site.write(
-        "breaker.yaml", "kind: breaker\nrules: [{for: model/primary, probes: 2}, {for: model/primry, probes: 3}]\n"
-    )
-    assert [line.split(": ", 1)[1] for line in problems(site)] == [
-        "many is not a count: write a whole number such as 90, 200k or 2M",
-        'no model "primry" in harness.yaml: did you mean model/primary?',
-    ]

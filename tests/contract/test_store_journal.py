@@ -119,11 +119,23 @@ async def test_an_outcome_is_settled_once(store: SqlStore) -> None:  # I3
     task, lease = await running(store)
     await store.record(lease, [AppendNode(user("n1", None)), PlanEffect(effect("e1"))], NOW)
     await store.record(lease, [SettleEffect("e1", EffectState.STARTED)], NOW)
-    await store.record(lease, [SettleEffect("e1", EffectState.UNKNOWN, {"output": "so far"})], NOW)
-    with pytest.raises(IllegalEvent):
-        await store.record(lease, [SettleEffect("e1", EffectState.DONE)], NOW)
+    await store.record(lease, [SettleEffect("e1", EffectState.DONE, {"output": "all"})], NOW)
+    for other in (EffectState.STARTED, EffectState.FAILED, EffectState.UNKNOWN, EffectState.DONE):
+        with pytest.raises(IllegalEvent):
+            await store.record(lease, [SettleEffect("e1", other)], NOW)
     (one,) = await store.effects(task.id)
-    assert (one.state, one.result) == (EffectState.UNKNOWN, {"output": "so far"})
+    assert (one.state, one.result) == (EffectState.DONE, {"output": "all"})
+
+
+async def test_what_nobody_knew_may_be_learnt_later_and_once(store: SqlStore) -> None:  # R5.3
+    task, lease = await running(store)
+    await store.record(lease, [AppendNode(user("n1", None)), PlanEffect(effect("e1"))], NOW)
+    await store.record(lease, [SettleEffect("e1", EffectState.UNKNOWN, {"output": "so far"})], NOW)
+    await store.record(lease, [SettleEffect("e1", EffectState.DONE, {"output": "all"})], NOW)
+    with pytest.raises(IllegalEvent):
+        await store.record(lease, [SettleEffect("e1", EffectState.FAILED)], NOW)
+    (one,) = await store.effects(task.id)
+    assert (one.state, one.result) == (EffectState.DONE, {"output": "all"})
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ SAMPLES = {
     ),
     "http_request": Sample(
         {"method": "GET", "url": "SERVER/hello"},
-        ({}, {"method": "GET"}, {"method": "FETCH", "url": "SERVER/"}, {"method": "GET", "url": "SERVER/", "body": "x"}),
+        ({}, {"method": "GET"}, {"method": "FETCH", "url": "SERVER/"},
+         {"method": "GET", "url": "SERVER/", "body": "x"}),
         {"method": "GET", "url": "http://169.254.169.254/latest"}, {"method": "GET", "url": "SERVER/long"},
     ),
 }  # fmt: skip

@@ -63,7 +63,9 @@ def test_the_chain_starts_where_the_task_is_at_home_also_in_the_next_call() -> N
 
 
 def test_another_agent_takes_the_task_where_the_models_are_down() -> None:  # R3.4
-    at = trial("kind: fallback\nchains: {agent/builder: [agent/nightly], model/primary: [model/second]}\n", agent="builder")
+    at = trial(
+        "kind: fallback\nchains: {agent/builder: [agent/nightly], model/primary: [model/second]}\n", agent="builder"
+    )
     assert did(at.take(busy(3))) == ("fallback", "model/second", 0.0)
     assert did(at.take(busy(3, "model/second"))) == ("fallback", "agent/nightly", 0.0)
     assert did(at.take(busy(1, "model/local"))) == ("retry", "", 0.5)
