@@ -104,7 +104,8 @@ def summarised(s: Situation, model: ModelFacts, event: ModelReplied) -> None:
         cache_read=reply.usage.cache_read_tokens,
     )
     summarising.charge(s, reply.usage, reply.cost_usd)
-    measuring.learn(s, writer, event.call, reply.usage)
+    if writer not in s.counters.context.get("ratio", {}):  # prose measures otherwise than a history with tools
+        measuring.learn(s, writer, event.call, reply.usage)
     sections = s.rules.compaction.shape.summary.sections
     text = summary.usable(reply, sections)
     making = s.counters.context.get("making")
@@ -318,7 +319,7 @@ def overflowed(s: Situation, model: ModelFacts, failure: Failure, call: str = ""
     if failure.code != CONTEXT_FULL:
         note(s, said=" ".join(failure.message.split()).rstrip(".")[:140])
     if failure.code != CONTEXT_FULL and stated is None:
-        measuring.overflowed(s, model)
+        measuring.overflowed(s, model, emergency.stated_size(failure.message, measuring.window(s, model), most))
     note(s, tries=tries, overflow=min(tries - 1, LAST), making=None, judge=None)
 
 

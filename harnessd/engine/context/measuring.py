@@ -128,7 +128,9 @@ def learn(s: Situation, alias: str, call: str, usage: Usage) -> None:
     known = s.counters.context.get("ratio", {})
     if _cut_in_silence(s, alias, counted, raw):
         return  # its count is of what it kept, and says nothing of our measure
-    measure = round(min(_MOST_RATIO, max(_LEAST_RATIO, counted / raw)), 3)
+    # Upwards at once, downwards by half at most: one odd count must not make a full window look empty.
+    least = max(_LEAST_RATIO, 0.5 * float(known.get(alias, 0.0)))
+    measure = round(min(_MOST_RATIO, max(least, counted / raw)), 3)
     if known.get(alias) != measure:
         note(s, ratio={**known, alias: measure})
 
@@ -163,11 +165,23 @@ def window(s: Situation, model: ModelFacts) -> int:
     return min(model.window, int(s.counters.context.get("windows", {}).get(model.alias, model.window)))
 
 
-def overflowed(s: Situation, model: ModelFacts) -> None:
-    """A request of this size did not fit, whatever was declared or estimated."""
-    true = less(s, model)
-    if true > _LEAST_WINDOW * model.window:
-        found(s, model.alias, true)
+def overflowed(s: Situation, model: ModelFacts, stated: int | None = None) -> None:
+    """A request did not fit, whatever was declared or estimated. `stated`: its size in the service's own words.
+
+    Where the service never counted this view, our measure is what was wrong; where it did, the window is.
+    """
+    whole = window(s, model)
+    if stated is None and counted(s, model.alias):
+        true = less(s, model)
+        if true > _LEAST_WINDOW * model.window:
+            found(s, model.alias, true)
+        return
+    size_ = round(1.02 * max(size(s, model.alias), whole)) if stated is None else stated
+    measure = round(min(_MOST_RATIO, size_ / max(1, raw_size(s))), 3)
+    if measure > ratio(s, model.alias):
+        note(s, ratio={**s.counters.context.get("ratio", {}), model.alias: measure})
+    elif stated is None:
+        found(s, model.alias, less(s, model))
 
 
 def less(s: Situation, model: ModelFacts) -> int:

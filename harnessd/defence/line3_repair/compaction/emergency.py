@@ -52,6 +52,14 @@ def stated_window(message: str, window: int, most: int) -> int | None:
     return max(smaller) if smaller else None
 
 
+def stated_size(message: str, window: int, most: int) -> int | None:
+    """How large the service says the prompt is, where it is the prompt that does not fit this window."""
+    figures = _figures(message)
+    if _fitting(message, window, most) or not any(0.9 * window <= limit <= window for limit in _limits(message)):
+        return None
+    return max(figures) if max(figures) > window else None
+
+
 def _fitting(message: str, window: int, most: int) -> list[tuple[int, int]]:
     """Pairs of limit and prompt where the prompt would fit without the answer."""
     sizes = _figures(message) - {most}
