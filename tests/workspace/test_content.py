@@ -7,7 +7,6 @@ import random
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -286,66 +285,6 @@ def test_a_look_that_is_stopped_ends_soon_and_the_next_is_whole(root: Path, room
     (root / "f0").write_text("y")
     assert room.restore(str(root), at, room.take(str(root)).manifest, "t").state == "done"
     assert look(root) == known
-
-
-# --- the stat cache ---------------------------------------------------------------------------------------------------
-
-
-def test_what_did_not_change_is_not_read_again(root: Path, room: Checkpoints) -> None:
-    time.sleep(0.05)
-    assert room.take(str(root)).read_files == 6
-    assert room.take(str(root)).read_files == 0
-    (root / "f2").write_text("x")
-    assert room.take(str(root)).read_files == 1
-
-
-# git calls it racily clean: the same size, and a time that tells nothing.
-def test_an_edit_within_the_same_tick_is_seen(root: Path, room: Checkpoints) -> None:
-    seen = []
-    for step in range(200):
-        (root / "f0").write_bytes(b"%05d" % step)
-        manifest = room.take(str(root)).manifest
-        seen.append(room.read(str(root), manifest, "f0"))
-    assert seen == [b"%05d" % step for step in range(200)]
-
-
-def test_an_edit_with_the_old_time_put_back_is_seen(root: Path, room: Checkpoints) -> None:
-    time.sleep(0.05)
-    room.take(str(root))
-    facts = (root / "f0").stat()
-    (root / "f0").write_bytes(b"CONTENT 0\n" * 100)
-    os.utime(root / "f0", ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    manifest = room.take(str(root)).manifest
-    assert room.read(str(root), manifest, "f0") == b"CONTENT 0\n" * 100
-
-
-def test_a_dirty_list_sees_its_paths_and_what_is_new_around_them(root: Path, room: Checkpoints) -> None:
-    room.take(str(root))
-    (root / "new" / "deep").mkdir(parents=True)
-    (root / "new" / "deep" / "x").write_text("x")
-    (root / "f0").unlink()
-    (root / "f1").write_text("not on the list")
-    manifest = room.take(str(root), ["new/deep/x", "f0"]).manifest
-    assert room.read(str(root), manifest, "new/deep/x") == b"x"
-    assert room.read(str(root), manifest, "f0") is None
-    assert room.read(str(root), manifest, "f1") == b"content 1\n" * 100
-    # A link on the way leads elsewhere: then everything is looked at.
-    (root / "link").symlink_to("new")
-    room.take(str(root), ["link"])
-    (root / "new" / "deep" / "x").write_text("through the link")
-    manifest = room.take(str(root), ["link/deep/x"]).manifest
-    assert room.read(str(root), manifest, "new/deep/x") == b"through the link"
-    assert room.read(str(root), manifest, "f1") == b"not on the list"
-
-
-def test_the_same_path_as_another_folder_is_looked_at_anew(tmp_path: Path, root: Path, room: Checkpoints) -> None:
-    room.take(str(root))
-    root.rename(tmp_path / "old")
-    root.mkdir()
-    (root / "f0").write_text("other")
-    manifest = room.take(str(root), ["f0"]).manifest
-    assert room.read(str(root), manifest, "f0") == b"other"
-    assert room.read(str(root), manifest, "f1") is None
 
 
 # --- large files ------------------------------------------------------------------------------------------------------
