@@ -391,7 +391,7 @@ class _Daemon:
             "ready": True,
             "workers": self.settings.workers,
             "warnings": [*self.care.warnings(), *self.dependencies.warnings(), *map(str, self.keeper.warnings)],
-            "disk": self.care.guard.facts(),
+            "disk": self.care.disk(),
             "breakers": self.dependencies.open_breakers(),
             "policies": self.keeper.facts(),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from harnessd.cli.options import connect, connection, json_option, task_argument
 # A longer tree is shown in short: of each run of nodes its ends, and the rest counted.
 _SHOWN_WHOLE = 60
 _ENDS_SHOWN = 2
+_WORDS_SHOWN = 72
 _RESULT_MARK = {True: "failed", False: "ok"}
 
 
@@ -81,11 +83,13 @@ def tree(ctx: click.Context, task: str, as_json: bool) -> int:
     title = render.one_line(found["title"])
     render.out(f'{found["task"]}  {found["agent"]}  "{title}"   {branches}{pointer}, {found["cost_usd"]:.2f} USD')
     here = _ancestors(nodes, found["pointer"])
-    lines = list(_branch(nodes, children, children.get(None, ()), here, ""))
+    left = _left_by_node(found, nodes, here)
+    lines = list(_branch(Tree(nodes, children, here, left, found.get("last_good")), children.get(None, ()), ""))
     render.out_lines(render.table(lines))
     if found["pointer"]:
         render.out(f"●  {found['pointer']}")
-    render.out(f"legend: ● = pointer, │ = left behind; harnessctl show {found['task']} NODE")
+    name = found["task"]
+    render.out(f"legend: c = checkpoint, ● = pointer, │ = left behind; harnessctl show {name} NODE · diff {name} A B")
     return 0
 
 
@@ -107,6 +111,9 @@ def show(ctx: click.Context, task: str, node: str | None, as_json: bool) -> int:
     render.out(render.one_line("  ".join([*head, parent])))
     for block in found["payload"].get("blocks", ()):
         render.out_lines(_block_lines(block))
+    if found.get("checkpoint"):
+        render.out(f"checkpoint {found['checkpoint']}   harnessctl diff {found['task']} {found['node']}")
+    render.out_lines(_outward(found))
     facts = found["payload"].get("facts")
     if facts:
         render.out()
@@ -206,23 +213,41 @@ def _ancestors(nodes: Mapping[str, Mapping[str, Any]], head: str | None) -> froz
     return frozenset(seen)
 
 
-def _branch(
-    nodes: Mapping[str, Mapping[str, Any]],
-    children: Mapping[str | None, Sequence[str]],
-    tops: Sequence[str],
-    here: frozenset[str],
-    indent: str,
-) -> Iterator[list[str]]:
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A session tree as it is printed: `here` are the nodes on the way to the pointer, `left` why others are not."""
+
+    nodes: Mapping[str, Mapping[str, Any]]
+    children: Mapping[str | None, Sequence[str]]
+    here: frozenset[str]
+    left: Mapping[str, str]
+    last_good: str | None
+
+
+def _left_by_node(
+    found: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]], here: frozenset[str]
+) -> dict[str, str]:
+    """For each node that a rollback left behind: when, by whom."""
+    words: dict[str, str] = {}
+    for one in found.get("left", ()):
+        what = "undo" if one["undo"] else "rollback"
+        told = f"left {render.clock_time(one['at'])} by {what} of {one['by']} to {one['to']}"
+        words |= dict.fromkeys(_ancestors(nodes, one["node"]) - here, told)
+    return words
+
+
+def _branch(tree: Tree, tops: Sequence[str], indent: str) -> Iterator[list[str]]:
     """Lines of the tree: a run of nodes goes straight down, each child of a fork is indented."""
     for top in tops:
-        run = _run_from(children, top)
+        run = _run_from(tree.children, top)
         inner = f"{indent}  " if len(tops) > 1 else indent
-        mark = ("├ " if top in here else "│ ") if len(tops) > 1 else ""
-        for number, cells in enumerate(_run_lines([nodes[name] for name in run], short=len(nodes) > _SHOWN_WHOLE)):
+        mark = ("├ " if top in tree.here else "│ ") if len(tops) > 1 else ""
+        lines = _run_lines([tree.nodes[name] for name in run], tree.last_good, short=len(tree.nodes) > _SHOWN_WHOLE)
+        for number, cells in enumerate(lines):
             name, *rest, words = cells
-            left = "" if top in here else "left  "
+            left = "" if top in tree.here else f"{tree.left.get(top, 'left') if number == 0 else 'left'}  "
             yield [f"{inner if number else indent + mark}{name}", *rest, f"{left}{words}"]
-        yield from _branch(nodes, children, children.get(run[-1], ()), here, inner)
+        yield from _branch(tree, tree.children.get(run[-1], ()), inner)
 
 
 def _run_from(children: Mapping[str | None, Sequence[str]], top: str) -> list[str]:
@@ -232,18 +257,46 @@ def _run_from(children: Mapping[str | None, Sequence[str]], top: str) -> list[st
     return run
 
 
-def _run_lines(run: Sequence[Mapping[str, Any]], *, short: bool) -> Iterator[list[str]]:
+def _run_lines(run: Sequence[Mapping[str, Any]], last_good: str | None, *, short: bool) -> Iterator[list[str]]:
     """A line for each node; of a long tree the first and last of a run, and what lies between in one line."""
     if not short or len(run) <= _ENDS_SHOWN * 2 + 1:
-        yield from map(_node_line, run)
+        for node in run:
+            yield from _node_lines(node, last_good)
         return
-    yield from map(_node_line, run[:_ENDS_SHOWN])
+    place = next((number for number, node in enumerate(run) if node["node"] == last_good), None)
+    if place is not None and _ENDS_SHOWN <= place < len(run) - _ENDS_SHOWN:
+        yield from _run_lines(run[: place + 1], last_good, short=True)
+        yield from _run_lines(run[place + 1 :], last_good, short=True)
+        return
+    for node in run[:_ENDS_SHOWN]:
+        yield from _node_lines(node, last_good)
     between = run[_ENDS_SHOWN:-_ENDS_SHOWN]
     tools = Counter(call["tool"] for node in between for call in node["calls"])
     turns = sum(1 for node in between if node["kind"] == "assistant")
     words = ", ".join(f"{tool} {number}" for tool, number in tools.most_common(6))
-    yield [f"{between[0]['node']}-{between[-1]['node']}", "", f"{turns} turns", words]
-    yield from map(_node_line, run[-_ENDS_SHOWN:])
+    kept = [ref for node in between for ref in str(node.get("checkpoint") or "").split()]
+    span = f"   {kept[0]}-{kept[-1]}" if len(kept) > 1 else "".join(f"   {ref}" for ref in kept)
+    yield [f"{between[0]['node']}-{between[-1]['node']}", "", f"{turns} turns", f"{words}{span}"]
+    yield from (["", "", "", line] for node in between for line in _outward(node))
+    for node in run[-_ENDS_SHOWN:]:
+        yield from _node_lines(node, last_good)
+
+
+def _node_lines(node: Mapping[str, Any], last_good: str | None) -> Iterator[list[str]]:
+    good = "   last good" if node["node"] == last_good else ""
+    name, when, kind, words = _node_line(node)
+    yield [name, when, kind, f"{words}{good}"]
+    yield from (["", "", "", line] for line in _outward(node))
+
+
+def _outward(node: Mapping[str, Any]) -> Iterator[str]:
+    """What was done there to the world outside the workspace."""
+    for act in node.get("outward", ()):
+        status = f" {act['status']}" if act["status"] else ""
+        undo = f"undo: {act['undo']}" if act["undo"] else "no undo"
+        yield render.one_line(
+            f"· {act['effect']} {act['name']} {act['state']}{status}: files going back do not undo it; {undo}"
+        )
 
 
 def _node_line(node: Mapping[str, Any]) -> list[str]:
@@ -256,5 +309,5 @@ def _node_words(node: Mapping[str, Any]) -> str:
     text = str(node["text"]).strip().split("\n", maxsplit=1)[0]
     failed = "failed: " if node["is_error"] else ""
     tool = f"{node['tool']} " if node.get("tool") and node["kind"] == "tool_result" else ""
-    words = _join(f"{tool}{failed}{text}".strip(), f"calls {calls}" if calls else "")
+    words = _join(render.cut(f"{tool}{failed}{text}".strip(), _WORDS_SHOWN), f"calls {calls}" if calls else "")
     return f"{words}{mark}"

@@ -80,7 +80,10 @@ def _show_daemon(found: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]
     ends = sorted(found["last_day"].items(), key=lambda pair: -pair[1])
     render.out(f"           last 24h: {', '.join(f'{word} {number}' for word, number in ends) or 'no ends'}")
     if disk := found.get("disk"):
-        render.out(f"disk       {disk['free']:.0%} free   store {render.size(disk['store_bytes'])}")
+        kept = disk.get("checkpoint_bytes", 0)
+        most = f" of {render.size(disk['checkpoint_bytes_max'])}" if disk.get("checkpoint_bytes_max") else ""
+        checkpoints = f"   checkpoints {render.size(kept)}{most}" if kept else ""
+        render.out(f"disk       {disk['free']:.0%} free   store {render.size(disk['store_bytes'])}{checkpoints}")
     _show_rows(
         "BREAKER STATE SINCE WHY NEXT", found.get("breakers") or [], ("name", "state", "since", "why", "next"), now
     )

@@ -29,7 +29,7 @@ from harnessd.domain.messages import FinishReason, ModelRequest, Usage
 from harnessd.domain.record import AskPerson, TakeMessage
 from harnessd.domain.session import NodeKind, assistant_message, assistant_payload, user_payload
 from harnessd.domain.task import StopReason
-from harnessd.engine import ending, forms, links, reserving, roles, streaks
+from harnessd.engine import ending, forms, links, recovering, reserving, roles, streaks
 from harnessd.engine.context import compacting, diagnosing, measuring, summarising, viewing
 from harnessd.engine.protocol import CallModel, ModelFacts, ModelFailed, ModelReplied, RunState, Wait
 from harnessd.engine.situation import Ending, PendingCall, Situation, asked_calls
@@ -321,7 +321,7 @@ def ask_person(s: Situation, sentence: str) -> None:
     """Ask how to go on; the answer is heard by whoever goes on (`question_id`)."""
     s.count(asking="")
     until = ending.wait_for_person_until(s)
-    ending.ask(s, AskPerson(question_id(s), "question", s.head or "", None, sentence, ("go-on", "stop"), until))
+    ending.ask(s, AskPerson(question_id(s), "question", s.head or "", None, sentence, recovering.choices(s), until))
 
 
 def question_id(s: Situation) -> str:

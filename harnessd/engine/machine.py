@@ -187,6 +187,8 @@ class Run:
             s.ending = Ending(StopReason.INTERRUPTED, words.strip(), error_class=ErrorClass.HANG.value)
         elif question.choice == "stop":
             s.ending = Ending(StopReason.ABORTED, f"A person stopped it. {question.say}".strip())
+        elif question.choice == "rollback":
+            recovering.chosen(s, said)
 
     def _mind_recoveries(self) -> None:
         """After too many recoveries of one interruption a person is asked before anything runs again (R6.1a)."""

@@ -55,6 +55,23 @@ def decided(s: Situation, decision: Decision) -> None:
     s.count(rollback=request.to_json())
 
 
+def choices(s: Situation) -> tuple[str, ...]:
+    """What a person may choose about the task as a whole; to go back, where there is a trusted node."""
+    back = ("rollback",) if isinstance(way_back(s, "last_good"), Rollback) else ()
+    return ("go-on", *back, "stop")
+
+
+def chosen(s: Situation, said: str) -> None:
+    """A person chose to go back to the last good node."""
+    back = way_back(s, "last_good")
+    if not isinstance(back, Rollback):
+        return  # it was offered, and others took the way back meanwhile: the task goes on, and knows of the wish
+    note = f"{_note(s, back.to)}{said}"
+    why = f"A person chose to go back to {back.to}."
+    request = Request(to=back.to, since=None, by="a person", why=why, note=note, after="queued", unresolved=True)
+    s.count(rollback=request.to_json())
+
+
 def begin(s: Situation) -> None:
     """Nothing is in flight: the task is `rolling_back`, and whoever restores files goes on with it."""
     for call in s.pending:  # what a restart cut off meanwhile is left behind with its branch

@@ -109,7 +109,23 @@ def test_it_is_bounded_and_then_a_person_is_asked(tmp_path: Path) -> None:
         assert words(daemon, task).count("rolled_back") == 2
         assert "rollback: taken before in this episode" in daemon.ctl("why", task).stdout
         assert service.requests_now()["violations"] == []
-        assert daemon.ctl("rollback", task, "--to", "last-good").returncode == 0, "a person may, from here"
+        status = daemon.ctl("status", task).stdout
+        for said in ("2 branches left behind", f"answer {row['node'] and task}-{row['node']} rollback"):
+            assert said in status, status
+        tree = daemon.ctl("tree", task).stdout
+        for said in ("by rollback of escalation/default poisoned-path to n3", "   last good", "   c1", "legend: c ="):
+            assert said in tree, tree
+        assert "checkpoint c1" in daemon.ctl("show", task, "n2").stdout
+        # A person chooses to go back once more, and the agent is told their words too.
+        answered = daemon.ctl("answer", f"{task}-{row['node']}", "rollback", "--say", "Leave good alone.")
+        assert answered.returncode == 0, answered.stderr
+        until = time.monotonic() + 20
+        while words(daemon, task).count("rolled_back") < 3 and time.monotonic() < until:
+            time.sleep(0.1)
+        notes = [node for node in client.get(f"/v1/tasks/{task}/nodes")["nodes"] if node["kind"] == "notice"]
+        heard = [daemon.ctl("show", task, node["node"]).stdout for node in notes if node["parent"] == "n3"]
+        assert any("Leave good alone." in text for text in heard)
+        client.post(f"/v1/tasks/{task}/cancel", {})
 
 
 def test_a_loop_goes_back_before_it_where_its_rule_says_so(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ _STEP_WORDS = {
     "why": "what was decided, and by which line",
     "tree": "its way, node by node",
     "inbox": "what it asks, with all choices",
+    "rollback": "files and talk back to before it went wrong; --dry-run shows it",
     "model": "one call: its key and quota as they are now",
 }
 
@@ -112,6 +113,9 @@ def _otherwise(task: Mapping[str, Any]) -> str:
 
 
 def _doing(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if rolling := task.get("rolling_back"):
+        checkpoint = f", checkpoint {rolling['checkpoint']}" if rolling["checkpoint"] else ""
+        yield "doing", f"rolling back to {rolling['to']}{checkpoint}, by {rolling['by']}"
     if task["state"] != "running" or not task["doing"]:
         return
     now, progress = time.time(), task.get("progress") or {}
@@ -169,7 +173,7 @@ def _next(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "parked": "it is tried again by itself then, and at once when a person resumes it",
         "waiting": "it goes on as it is answered",
         "paused": "nothing, until a person resumes it",
-        "rolling_back": "it goes on from where it is rolled back to",
+        "rolling_back": "files first, then the pointer; after a crash too it is carried to its end",
     }
     if task.get("waits_behind") and state == "queued":
         yield "next", f"it starts by itself after {task['waits_behind']}"
@@ -185,11 +189,21 @@ def _place(task: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not task["node"]:
         return [("in", task["workspace"])]
     recovered = f", {task['recoveries']} recoveries" if task["recoveries"] else ""
-    rows = [("at", f"{task['node']}{recovered}   harnessctl tree {task['task']}"), ("in", task["workspace"])]
+    at = f"{task['node']}{_way(task.get('way') or {})}{recovered}"
+    rows = [("at", f"{at}   harnessctl tree {task['task']}"), ("in", task["workspace"])]
     if window := task.get("context"):
         full = f"{window['used']:.0%} of {window['effective']:,} tokens"
         rows.append(("context", f"{full}   harnessctl context {task['task']}"))
     return rows
+
+
+def _way(way: Mapping[str, Any]) -> str:
+    """Checkpoints, and branches that rollbacks left behind."""
+    newest, rollbacks = way.get("checkpoint"), way.get("rollbacks", 0)
+    words = f", checkpoint {newest['ref']} at {newest['node']}" if newest else ""
+    if good := way.get("last_good"):
+        words += f", last good {good}"
+    return words + (f", {rollbacks} branch{'es' * (rollbacks > 1)} left behind" if rollbacks else "")
 
 
 def _show_budgets(task: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -103,6 +104,14 @@ class Care:
     def looker(self, jobs: JobKeeper) -> Looker:
         """What takes checkpoints for the runners."""
         return Looker(self.workspace, jobs, self.guard, self._clock)
+
+    def disk(self) -> dict[str, Any]:
+        """For the status: the disk, and what checkpoints take of what they may."""
+        most = self.collector.policy().shape.max_size.checkpoints
+        kept = 0
+        with contextlib.suppress(OSError):  # a segment may be given back while it is counted
+            kept = self.workspace.size()
+        return self.guard.facts() | {"checkpoint_bytes": kept, "checkpoint_bytes_max": most}
 
     def warnings(self) -> list[dict[str, Any]]:
         """What `status` says of it."""

@@ -24,6 +24,7 @@ from harnessd.runtime.control.events import Wanted, stream
 from harnessd.runtime.control.live import Live
 from harnessd.runtime.control.peer import Caller
 from harnessd.runtime.control.policies import PolicyHandlers
+from harnessd.runtime.control.recovery import way
 from harnessd.runtime.control.recovery.handlers import RecoveryHandlers
 from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES
@@ -39,10 +40,12 @@ _ENTERED: Mapping[TaskState, frozenset[EventType]] = {
         {
             *(EventType.SUBMITTED, EventType.RESUMED, EventType.RETRIED, EventType.WOKEN),
             *(EventType.ANSWERED, EventType.HANDED_BACK, EventType.INTERRUPTED),
+            *(EventType.ROLLED_BACK, EventType.ROLLBACK_FAILED),
         }
     ),
     TaskState.PARKED: frozenset({EventType.PARKED}),
-    TaskState.PAUSED: frozenset({EventType.PAUSED}),
+    TaskState.PAUSED: frozenset({EventType.PAUSED, EventType.ROLLED_BACK, EventType.ROLLBACK_FAILED}),
+    TaskState.ROLLING_BACK: frozenset({EventType.ROLLING_BACK}),
     TaskState.WAITING: frozenset({EventType.NEEDS_HUMAN, EventType.APPROVAL_WANTED}),
 }
 
@@ -129,8 +132,11 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
         if task.state is TaskState.STOPPED and task.reason is not StopReason.ABORTED:
             # The whole failure in one record; what the row itself says goes first.
             shown = failure | {key: value for key, value in shown.items() if value is not None or key not in failure}
+        stands = await way.standing(self._store, task)
+        steps = show.steps_now(task, failure, self._models(), self._used_up(task))
         return Json(
             shown
+            | stands
             | {
                 "prompt": task.draft.prompt,
                 "last_failure": failure or None,
@@ -138,7 +144,7 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
                 "context": show.show_window(task),
                 **await self._last_words(task),
                 "state_since": await self._since(task),
-                "next": show.steps_now(task, failure, self._models(), self._used_up(task)),
+                "next": steps + way.steps(task, stands["way"]),
                 "waits_behind": await self._store.waits_for(task.id) if task.state is TaskState.QUEUED else None,
                 "questions": [show.show_question(one, task) for one in await self._store.questions(task.id)],
             }
@@ -155,15 +161,15 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
 
     async def nodes(self, request: Request) -> Response:
         task = await self._task(request.path_params["task"])
-        nodes = [show.show_node(node) for node in await self._store.nodes(task.id)]
-        return Json({**show.show_task(task), "pointer": task.pointer, "nodes": nodes})
+        return Json(await way.tree(self._store, task))
 
     async def node(self, request: Request) -> Response:
         task = await self._task(request.path_params["task"])
         wanted = request.path_params["node"]
         for node in await self._store.nodes(task.id):
             if node.id == wanted:
-                return Json({"task": task.id, **show.show_node(node, whole=True)})
+                facts = await way.node_facts(self._store, task, wanted)
+                return Json({"task": task.id, **show.show_node(node, whole=True), **facts})
         raise Bad("not_found", f"{task.id} has no node {wanted}.", f"See: harnessctl tree {task.id}")
 
     async def context(self, request: Request) -> Response:

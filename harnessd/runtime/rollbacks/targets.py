@@ -157,7 +157,7 @@ def _undone(known: Known) -> Target | Refused:
             since = known.nodes.get(str(one.about.get("since")))
             if since is None:
                 break
-            safety = next((each for each in known.checkpoints if each.manifest == one.safety), None)
+            safety = next((each for each in reversed(known.checkpoints) if each.manifest == one.safety), None)
             if one.safety and safety is None:
                 words = f"The state before the last rollback of {known.task} is not kept any more."
                 return Refused("refused", words, f"See: harnessctl tree {known.task}")
