@@ -81,7 +81,8 @@ def import_(
 
 
 def _tell(answer: dict[str, Any], *, dry_run: bool) -> None:
-    what = f"{answer['nodes']} nodes, {answer['effects']} effects from {render.one_line(answer['imported'])}"
+    parts = [f"{answer[what]} {what if answer[what] != 1 else what[:-1]}" for what in ("nodes", "effects")]
+    what = f"{', '.join(parts)} from {render.one_line(answer['imported'])}"
     where = f"agent {render.one_line(answer['agent'])} in {render.one_line(answer['workspace'])}"
     if dry_run:
         render.out(f"Would import {what}: {where}. Nothing was changed.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from itertools import dropwhile
 from typing import Any
 
 from harnessd import __version__
@@ -33,15 +34,22 @@ def lines_of(data: bytes, shown: str, workspace: str) -> tuple[bytes, list[str]]
     except NotATranscript as wrong:
         raise Problem(USAGE, f"{shown}: {wrong}.", _FORM) from None
     protocol = documents.detect(document)
-    found = repair(document.messages, receiver(protocol))
+    talk = list(dropwhile(_is_rule, document.messages))
+    if not talk:
+        raise Problem(USAGE, f"{shown}: nothing was said in it.", _FORM)
+    found = repair(talk, receiver(protocol))
     nodes = _nodes(turns_of(found.messages, Notes()))
     if not nodes:
         raise Problem(USAGE, f"{shown}: nothing was said in it.", _FORM)
     count = len(document.problems) + len(found.notes)
-    told = [f"{document.shape}, {protocol}: {len(nodes)} nodes, {count} repairs (see harnessctl session lint)."]
-    if any(turn.role == "system" for turn in turns_of(document.messages, Notes())) or "system" in (document.body or {}):
+    told = [f"{document.shape}, {protocol}: nodes {len(nodes)}, repairs {count} (see harnessctl session lint)."]
+    if len(talk) < len(document.messages) or (document.body or {}).keys() & {"system", "instructions"}:
         told.append("Its system prompt is left out: the agent's own holds.")
     return _written(nodes, workspace, document.shape), told
+
+
+def _is_rule(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") in ("system", "developer")
 
 
 def _nodes(turns: Sequence[Turn]) -> list[tuple[NodeKind, dict[str, Any]]]:

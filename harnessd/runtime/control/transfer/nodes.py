@@ -51,7 +51,7 @@ class Nodes:
         if parent is not None and parent not in self._parents:
             self._early.append(id_)
         self._parents[id_] = parent
-        payload = line.partition(PAYLOAD)[2].rstrip("\n")[:-1]
+        payload = line.partition(PAYLOAD)[2].rstrip("\r\n")[:-1]
         judge(id_, NodeKind(kind), row.get("payload"))
         at = number(row, "at")
         self._chain = chain_hash(self._chain, digest(id_, parent, kind, at, payload))
