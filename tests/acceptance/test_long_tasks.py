@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -166,3 +167,17 @@ def test_kill_between_summary_and_node(tmp_path: Path) -> None:  # J17
         kinds = [node["kind"] for node in again.get(f"/v1/tasks/{task}/nodes")["nodes"]]
         assert kinds.count("compaction") == daemon.ctl_json("context", task)["context"]["compactions"]["made"] >= 1
         assert service.requests_now()["violations"] == []
+
+
+def test_what_the_how_to_says_can_be_written(tmp_path: Path) -> None:  # R4.2, R4.3
+    page = (ROOT / "docs" / "how-to" / "when-the-window-fills.md").read_text()
+    (own,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    with running(tmp_path) as daemon:
+        models = dict.fromkeys(("primary", "small", "long"), "anthropic")
+        daemon.configure(settings(tmp_path, "http://127.0.0.1:1", models))
+        (tmp_path / "policies").mkdir()
+        (tmp_path / "policies" / "own.yaml").write_text(own)
+        checked = daemon.ctl("policy", "check", "policies", "--config", str(daemon.config))
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+        for command in re.findall(r"^\$ harnessctl (.*)$", page, re.MULTILINE):
+            assert daemon.ctl(*command.split()).returncode == 0
