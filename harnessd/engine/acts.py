@@ -33,11 +33,20 @@ class Journal:
 
 @dataclass(slots=True)
 class Done:
-    """The calls whose outcome stands on the path, how many of them were equal, and the state that tools keep there."""
+    """The calls whose outcome stands on the path, how many of them were equal, and the state that tools keep there.
+
+    `shown` counts those whose result the model is still shown, word for word; `lost` has, by act, the calls that the
+    compactions took out of its sight, of the newest answer that had asked for them. `met` has the keys of those that
+    were answered from the journal.
+    """
 
     calls: set[Call] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
     equal: Counter[str] = field(default_factory=Counter)
+    shown: Counter[str] = field(default_factory=Counter)
+    lost: dict[str, list[Call]] = field(default_factory=dict)
+    met: dict[Call, str] = field(default_factory=dict)
+    _in_sight: list[tuple[Call, str, str]] = field(default_factory=list)  # call, act, node of its result
     _uses: dict[Call, list[str]] = field(default_factory=dict)
     _asked: str = ""
     _read: int = 0
@@ -55,6 +64,8 @@ class Done:
                         self._uses.setdefault((node.id, use.id), []).append(act(use))
             elif node.kind is NodeKind.TOOL_RESULT:
                 self._heard(node)
+            elif node.kind is NodeKind.COMPACTION:
+                self._compacted(node, path)
         self._read = len(path)
         self._last = path[-1].id if path else ""
         return self
@@ -65,16 +76,36 @@ class Done:
             self.notes[facts["tool"]] = facts["note"]
         if facts.get("state") == "done" and not facts.get("keeps_key"):
             for block in node.payload["blocks"]:
-                self._add((self._asked, block["tool_use_id"]))
+                call = (self._asked, block["tool_use_id"])
+                self._add(call, node.id)
+                if "met" in facts:
+                    self.met[call] = facts["met"]
+
+    def _compacted(self, node: Node, path: Sequence[Node]) -> None:
+        """What the model is no longer shown is out of its sight: it may plan it again (R3.13)."""
+        kept, first = set(), node.payload.get("facts", {}).get("kept_from")
+        for one in reversed(path[: path.index(node)] if first is not None else ()):
+            kept.add(one.id)
+            if one.id == first:
+                break
+        for call, act_, result in [row for row in self._in_sight if row[2] not in kept]:
+            self._in_sight.remove((call, act_, result))
+            self.shown[act_] -= 1
+            together = self.lost.get(act_, [])
+            self.lost[act_] = [*together, call] if together and together[-1][0] == call[0] else [call]
 
     def _forget(self) -> None:
         self.calls, self.equal, self.notes, self._uses = set(), Counter(), {}, {}
+        self.shown, self.lost, self.met, self._in_sight = Counter(), {}, {}, []
         self._asked, self._read = "", 0
 
-    def _add(self, call: Call) -> None:
+    def _add(self, call: Call, result: str) -> None:
         if call not in self.calls:
             self.calls.add(call)
-            self.equal.update(self._uses.get(call, ()))
+            acts = self._uses.get(call, ())
+            self.equal.update(acts)
+            self.shown.update(acts)
+            self._in_sight += [(call, act_, result) for act_ in acts]
 
 
 def act(use: ToolUseBlock) -> str:

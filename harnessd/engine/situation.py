@@ -159,7 +159,18 @@ class Situation:
     @property
     def notes(self) -> Mapping[str, Any]:
         """The durable state of tools as it stands on the path, by tool name (the agent's task list)."""
-        return dict(self.done.follow(self.path, asked_calls).notes)
+        return dict(self.done.follow(self.path, self.acts_asked).notes)
+
+    def acts_asked(self, node: Node) -> list[ToolUseBlock]:
+        """The calls of an answer, with what makes the act in place of all arguments."""
+        return [self.act_of(use) for use in asked_calls(node)]
+
+    def act_of(self, use: ToolUseBlock) -> ToolUseBlock:
+        """A call with what its tool takes for the act; the call itself where the agent has no such tool."""
+        tool = next((tool for tool in self.brief.tools if tool.spec.name == use.name), None)
+        if tool is None or use.arguments is None:
+            return use
+        return replace(use, arguments=tool.act(use.arguments))
 
     def person_acts(self) -> None:
         """A person decided or said something: ladders and tallies begin anew."""

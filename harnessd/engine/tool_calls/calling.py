@@ -64,10 +64,22 @@ def _returned(s: Situation, call: PendingCall, event: ToolReturned) -> None:
     if s.effects[event.call].kind == "probe":
         outcomes.probe_returned(s, call, event)
         return
+    effect = s.effects[event.call]
+    if effect.effect_class is EffectClass.IRREVERSIBLE:
+        if outcomes.untold(s, call, outcome):
+            words = f"it ended with an error that does not tell whether it was done: {outcome.text[:300]}"
+            lost = Failure("tool", call.name, words, hint=ErrorClass.OUTCOME_UNKNOWN, effect_begun=True)
+            _failed(s, call, ToolFailed(event.at, event.call, lost))
+            return
+        if outcome.job is not None and outcome.exit_code is None:
+            # It goes on in the background. Until it has ended nobody can say that it was done, and a twin is held.
+            s.settle(event.call, EffectState.UNKNOWN, message="goes on in the background", **_outcome_json(outcome))
+            results.give(s, call, outcome.text, is_error=False, state="unknown")
+            return
     note: dict[str, Any] = {} if outcome.note is None else {"note": outcome.note}
     # The outcome of an act with a key is given again to whoever asks for the same act.
-    again = {"text": outcome.text, **note} if s.effects[event.call].key is not None else {}
-    if outcome.is_error and s.effects[event.call].key is not None and not outcome.facts.get("refused"):
+    again = {"text": outcome.text, **note} if effect.key is not None else {}
+    if outcome.is_error and effect.key is not None and not outcome.facts.get("refused"):
         # It failed by its own word, and may have acted all the same: asked for again, it is sent under this key.
         note["keeps_key"] = True
     state = EffectState.FAILED if outcome.is_error else EffectState.DONE
@@ -79,7 +91,7 @@ def _returned(s: Situation, call: PendingCall, event: ToolReturned) -> None:
         text = f"{call.use.name} could not be used, and {call.stand_in} answered instead.\n{text}"
     results.give(s, call, text, is_error=outcome.is_error, state="done", **note)
     if outcome.is_error:
-        weigh(s, call, outcome, s.effects[event.call].effect_class)
+        weigh(s, call, outcome, effect.effect_class)
 
 
 def _failed(s: Situation, call: PendingCall, event: ToolFailed) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from harnessd.domain.effect import Effect, EffectClass, EffectState, effect_key
 from harnessd.domain.session import NodeKind
 from harnessd.engine.acts import Done, act
-from harnessd.engine.situation import PendingCall, Situation, asked_calls
-from harnessd.engine.tool_calls.callfacts import tool_of
+from harnessd.engine.situation import PendingCall, Situation
 
 KEYED = (EffectClass.IDEMPOTENT, EffectClass.IRREVERSIBLE)
 
@@ -18,12 +17,33 @@ def key_of(s: Situation, call: PendingCall) -> str:
         effect = s.effects[row]
         if effect.name == call.name and effect.key is not None:
             return effect.key
-    done = s.done.follow(s.path, asked_calls)
+    done = s.done.follow(s.path, s.acts_asked)
+    forgotten = _out_of_sight(s, call, done)
+    if forgotten is not None:
+        return forgotten
     occurrence = _occurrence(s, call, done)
     # An earlier twin that failed leaves its number to the next one; what the model has seen done keeps its own.
     while _taken(s, key := _key(s, call, occurrence), done):
         occurrence += 1
     return key
+
+
+def _out_of_sight(s: Situation, call: PendingCall, done: Done) -> str | None:
+    """The key of the same act whose result a compaction took out of the model's sight: it may plan it once more.
+
+    The outcome is then given again; whoever wants a second one asks after that. What may be repeated is not held back.
+    """
+    wanted = act(s.act_of(call.use))
+    earlier = done.shown[wanted] + _equal_beside(s, call, done)
+    lost = done.lost.get(wanted, ())
+    if earlier >= len(lost):
+        return None
+    if lost[earlier] in done.met:
+        return done.met[lost[earlier]]
+    rows = s.journal.of_call.get(lost[earlier], ())
+    known = [s.effects[row] for row in rows]
+    keys = [one.key for one in known if one.effect_class is EffectClass.IRREVERSIBLE and one.name == call.name]
+    return keys[-1] if keys else None
 
 
 def twin_of(s: Situation, call: PendingCall) -> Effect | None:
@@ -37,9 +57,7 @@ def twin_of(s: Situation, call: PendingCall) -> Effect | None:
 
 
 def _key(s: Situation, call: PendingCall, occurrence: int) -> str:
-    arguments, tool = call.use.arguments or {}, tool_of(s, call)
-    whose = s.brief.keys_of or s.brief.task
-    return effect_key(whose, call.name, arguments if tool is None else tool.act(arguments), occurrence)
+    return effect_key(s.brief.task, call.name, s.act_of(call.use).arguments or {}, occurrence)
 
 
 def _taken(s: Situation, key: str, done: Done) -> bool:
@@ -49,9 +67,14 @@ def _taken(s: Situation, key: str, done: Done) -> bool:
 
 def _occurrence(s: Situation, call: PendingCall, done: Done) -> int:
     """1 + the equal calls done on this path + equal calls earlier in the same reply."""
-    wanted, asked = act(call.use), next(node for node in reversed(s.path) if node.kind is NodeKind.ASSISTANT)
-    equal = 1 + done.equal[wanted]
-    for place, use in enumerate(asked_calls(asked)):
+    return 1 + done.equal[act(s.act_of(call.use))] + _equal_beside(s, call, done)
+
+
+def _equal_beside(s: Situation, call: PendingCall, done: Done) -> int:
+    """The equal calls earlier in the same reply, less those of it that are counted as done."""
+    wanted, asked = act(s.act_of(call.use)), next(node for node in reversed(s.path) if node.kind is NodeKind.ASSISTANT)
+    equal = 0
+    for place, use in enumerate(s.acts_asked(asked)):
         if use.arguments is not None and act(use) == wanted:
             # In one reply it is the place that counts, whether done already or not.
             equal += (place < call.place) - ((asked.id, use.id) in done.calls)

@@ -19,7 +19,10 @@ from harnessd.engine.tool_calls import results
 from harnessd.engine.tool_calls.callfacts import limits_of, settings_of
 from harnessd.policy.calls.filling import fill, known_of
 
+SIGNALLED = 128  # exit codes above it are a signal's number and this (POSIX shells)
+SIGPIPE = 13  # whoever read the output had enough of it: how `curl ... | head` ends
 PROBES_MAX = 2  # of one act; one that was cut off by a cancel or a restart told nothing and does not count
+GIVEN_AGAIN = "[It was done before and not again: this is what it said then. Ask once more if a second one is wanted.]"
 _CUT_OFF = "cut off before it could tell"
 
 
@@ -28,7 +31,10 @@ def begun_before(s: Situation, call: PendingCall, begun: Effect) -> bool:
     if begun.state is EffectState.DONE:
         stored = dict(begun.result or {})
         text = str(stored.get("text") or f"{call.use.name} was done before; its outcome is not kept.")
+        text += f"\n{GIVEN_AGAIN}"
         note = {"note": stored["note"]} if "note" in stored else {}
+        if begun.effect_class is EffectClass.IRREVERSIBLE:
+            note["met"] = begun.key
         results.give(s, call, text, is_error=False, state="done", **note)
         return False
     if begun.effect_class is not EffectClass.IRREVERSIBLE and honoured(s, call, begun):
@@ -45,6 +51,18 @@ def begun_before(s: Situation, call: PendingCall, begun: Effect) -> bool:
 def honoured(s: Situation, call: PendingCall, begun: Effect) -> bool:
     """Whether the receiver still knows the key of an act; one that forgot it would do the act once more."""
     return begun.effect_class is EffectClass.READ_ONLY or s.at - begun.at <= settings_of(s, call).key_life_s
+
+
+def untold(s: Situation, call: PendingCall, outcome: ToolOutcome) -> bool:
+    """Whether an act that ended with an error may have been done all the same, and somebody is there to tell.
+
+    A receiver's refusal (`refused`) is its last word. A program that was ended by a signal said nothing at all; what
+    one says by its exit code is taken for its word, unless a probe can look.
+    """
+    if not outcome.is_error or outcome.facts.get("refused"):
+        return False
+    code = outcome.exit_code or 0
+    return (code > SIGNALLED and code != SIGNALLED + SIGPIPE) or bool(probe_of(s, call))
 
 
 def unknown(s: Situation, call: PendingCall, effect: Effect, decision: Decision) -> None:
