@@ -20,7 +20,7 @@ SELF   := pyproject.toml harnessd/__init__.py
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check lint docs bench crash-sweep trees constraints install-run install-dev clean
+.PHONY: help demo test check lint docs bench crash-sweep payments trees constraints install-run install-dev clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,6 +45,12 @@ bench: $(BENCH) ## the performance gates, each beside its control, in one run (A
 
 crash-sweep: $(DEV) ## kill -9 the daemon at seeded moments, 200 times, and check the books
 	@$(BIN)/python benchmarks/crash_sweep.py --runs 200 $(ARGS)
+
+payments: $(DEV) ## 1,000 payments whose answers are lost, under daemons killed in the middle: none is made twice
+	@$(BIN)/python benchmarks/payments.py --runs 1000 $(ARGS)
+
+rollback-sweep: $(DEV) ## kill -9 the daemon at seeded moments of rollbacks, 200 times: files and pointer match
+	@$(BIN)/python benchmarks/rollback_sweep.py --runs 200 $(ARGS)
 
 trees: $(DEV) ## 20,000 random workspaces taken back byte for byte, and 400 kills in checkpoint and restore
 	@HARNESSD_TREES=20000 HARNESSD_KILLS=400 $(BIN)/python -m pytest -n $(JOBS) --timeout=0 \

@@ -112,7 +112,14 @@ def _until_crash(
 def _see(client: Client, books: Books) -> None:
     for task in books.acknowledged:
         for node in client.get(f"/v1/tasks/{task}/nodes")["nodes"]:
-            books.nodes[node["node"]] = json.dumps(node, sort_keys=True)
+            books.nodes[node["node"]] = _content(node)
+
+
+def _content(node: Mapping[str, Any]) -> str:
+    """A node as it was written; its checkpoint and what was done there are rows of their own, and come later."""
+    return json.dumps(
+        {name: value for name, value in node.items() if name not in ("checkpoint", "outward")}, sort_keys=True
+    )
 
 
 def _recover(daemon: Running, body: Mapping[str, Any], books: Books) -> Iterator[str]:
@@ -127,7 +134,7 @@ def _recover(daemon: Running, body: Mapping[str, Any], books: Books) -> Iterator
     row = daemon.until_ended(client, task)
     if row["state"] != "completed":
         yield f"ended as {row['state']} {row.get('reason')}: {row.get('sentence')}"
-    now = {node["node"]: json.dumps(node, sort_keys=True) for node in client.get(f"/v1/tasks/{task}/nodes")["nodes"]}
+    now = {node["node"]: _content(node) for node in client.get(f"/v1/tasks/{task}/nodes")["nodes"]}
     for node, content in books.nodes.items():
         if now.get(node) != content:
             yield f"node {node} was {'lost' if node not in now else 'changed'}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harnessd.domain.effect import Effect
+from harnessd.domain.effect import Effect, EffectState
 from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused, Store
 from harnessd.domain.rollback import Rollback
@@ -19,6 +19,7 @@ from harnessd.runtime.rollbacks.authors import others, own_until
 from harnessd.runtime.rollbacks.carrying import Jobs, known_of
 from harnessd.runtime.rollbacks.document import Seen
 from harnessd.runtime.rollbacks.targets import Known, Target, Wish, find, left_behind
+from harnessd.runtime.rollbacks.undoing import undos_of
 
 _FROM = frozenset(
     {TaskState.QUEUED, TaskState.PARKED, TaskState.WAITING, TaskState.PAUSED, TaskState.STOPPED, TaskState.COMPLETED}
@@ -54,7 +55,8 @@ class Decider:
         if isinstance(target, Refused):
             return target
         effects = left_behind(known, target.node)
-        if refused := _no_such_undo(task, wish, effects):
+        effects = tuple(effect for effect in effects if not _undone(known, effect, EffectState.DONE))
+        if refused := _no_such_undo(task, wish, known, effects):
             return refused
         try:
             until = await own_until(self._store, self._jobs, task, known)
@@ -117,8 +119,16 @@ def _in_the_way(task: Task, wish: Wish, target: Target, seen: Seen) -> Refused |
     )
 
 
-def _no_such_undo(task: Task, wish: Wish, effects: Sequence[Effect]) -> Refused | None:
-    declared = {effect.id for effect in effects if (effect.result or {}).get("undo")}
+def _undone(known: Known, effect: Effect, *states: EffectState) -> bool:
+    return any(each.state in states for each in undos_of(known.effects, effect.id))
+
+
+def _no_such_undo(task: Task, wish: Wish, known: Known, effects: Sequence[Effect]) -> Refused | None:
+    declared = {
+        effect.id
+        for effect in effects
+        if (effect.result or {}).get("undo") and not _undone(known, effect, EffectState.UNKNOWN)
+    }
     for name in wish.undo_effects:
         if name not in declared:
             known = ", ".join(sorted(declared)) or "none"
