@@ -65,7 +65,7 @@ def test_an_act_whose_outcome_is_unknown_is_asked_and_never_repeated(tmp_path: P
     script = {"m": {"turns": [call, {"say": "All done."}]}}
     with running_simulator(script) as service, running(tmp_path) as daemon:
         log = tmp_path / "paid.log"
-        pays = ["sh", "-c", f"echo paid >> {log}; sleep 600", "pay", "{to}"]
+        pays = ["/bin/sh", "-c", f"echo paid >> {log}; sleep 600", "pay", "{to}"]
         schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
         tools = {"pay": {"command": pays, "about": "Pays.", "schema": schema}}
         document = settings(tmp_path, service.url, {"m": "anthropic"}, tools=tools)
