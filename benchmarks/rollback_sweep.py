@@ -29,9 +29,12 @@ from tests.workspace.trees import Known, look
 
 SETUP = """
 git init -q; mkdir src empty; for i in $(seq 60); do echo $i >src/f$i; done
-echo '* text=auto' >.gitattributes; printf 'a\\r\\n' >crlf; ln -s src/f1 link; chmod 750 src; head -c 300000 /dev/urandom >bin
+echo '* text=auto' >.gitattributes; printf 'a\\r\\n' >crlf; ln -s src/f1 link; chmod 750 src
+head -c 300000 /dev/urandom >bin
 """
-SPOIL = "rm -rf src/f1* empty crlf; for i in $(seq 60); do echo x$i >new$i; done; chmod 700 src; echo x >bin; ln -sf bin link"
+SPOIL = (
+    "rm -rf src/f1* empty crlf; for i in $(seq 60); do echo x$i >new$i; done; chmod 700 src; ln -sf bin link; : >bin"
+)
 SCRIPT = {
     "turns": [
         {"when": {"results": {"max": 0}}, "call": {"tool": "bash", "args": {"command": SPOIL}}},
@@ -60,7 +63,7 @@ def sweep(folder: Path, runs: int, seed: int, *, say: bool = True) -> list[str]:
             how = f"{point}:{luck.randint(1, POINTS[point])}" if point else f"after {luck.random() * IN_TIME_S:.3f} s"
             at = pointer(client, task)
             wish = {"to": head} if at == "n1" else {"to": "n1"}
-            _kill(daemon, client, task, wish, how)
+            _kill(daemon, task, wish, how)
             client = daemon.start()
             wrong = list(_compare(client, task, space, sides))
             broken += [f"seed {number}, {how}, to {wish['to']}: {words}" for words in wrong]
@@ -77,12 +80,10 @@ def pointer(client: Client, task: str) -> str:
     return str(client.get(f"/v1/tasks/{task}")["node"])
 
 
-def _kill(daemon: Running, client: Client, task: str, wish: dict[str, str], how: str) -> None:
-    process = daemon.process
-    assert process is not None
+def _kill(daemon: Running, task: str, wish: dict[str, str], how: str) -> None:
     if ":" in how:
         daemon.stop()
-        client = daemon.start(HARNESSD_CRASH=how)
+        daemon.start(HARNESSD_CRASH=how)
     asker = threading.Thread(target=_ask, args=(daemon.socket, task, wish))
     asker.start()
     if ":" in how:
