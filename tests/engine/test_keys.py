@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from harnessd.domain.effect import EffectState, effect_key
-from harnessd.domain.session import NodeKind
+from harnessd.domain.session import Node, NodeKind
 from harnessd.domain.task import Verb
+from harnessd.engine.acts import Done, act
 from harnessd.engine.protocol import HandBack
+from harnessd.engine.situation import asked_calls
+from harnessd.engine.tool_calls.outcomes import GIVEN_AGAIN
 from tests.engine.desk import Desk
-from tests.engine.scenery import FREE, NO_LIMITS, TOOLS, calls, policies, says, tool_failure
+from tests.engine.scenery import FREE, NO_LIMITS, TOOLS, calls, policies, says, tool_failure, use
 
 INVOICE = {"to": "ACME", "amount": 100, "invoice": "INV-7"}
 
@@ -51,6 +54,85 @@ def test_the_order_of_arguments_makes_no_other_act() -> None:
     desk.failed(tool_failure("pay", "failed"))
     desk.replied(calls(("pay", dict(reversed(INVOICE.items()))), turn="9."))
     assert len({act.key for act in desk.performed}) == 1
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"invoice": "INV-7", "amount": 100.0, "to": "ACME"},
+        {"invoice": " INV-7", "amount": 1e2, "to": "ACME\n"},
+        {**INVOICE, "note": None},
+    ],
+)
+def test_another_spelling_makes_no_other_act(spelling: dict[str, object]) -> None:  # g05
+    desk = at_work()
+    desk.replied(calls(("pay", INVOICE)))
+    desk.failed(tool_failure("pay", "failed"))
+    desk.replied(calls(("pay", spelling), turn="9."))
+    assert len({act.key for act in desk.performed}) == 1
+
+
+@pytest.mark.parametrize(
+    "other", [{**INVOICE, "amount": 100.5}, {**INVOICE, "amount": "1e2"}, {**INVOICE, "amount": True}]
+)
+def test_what_means_another_thing_is_another_act(other: dict[str, object]) -> None:
+    desk = at_work()
+    desk.replied(calls(("pay", INVOICE)))
+    desk.failed(tool_failure("pay", "failed"))
+    desk.replied(calls(("pay", other), turn="9."))
+    assert len({act.key for act in desk.performed}) == 2
+
+
+def test_an_act_that_failed_by_its_own_word_is_asked_for_again_under_its_key() -> None:
+    desk = at_work()
+    desk.replied(calls(("pay", INVOICE)))
+    desk.returned("no answer from the bank", is_error=True, exit_code=1)
+    pay_again(desk)
+    assert [act.key for act in desk.performed] == [desk.performed[0].key] * 2
+
+
+def test_an_act_that_its_receiver_refused_is_over_and_asked_for_anew() -> None:
+    desk = at_work()
+    desk.replied(calls(("pay", INVOICE)))
+    desk.returned("HTTP 402: no money", is_error=True, facts={"status": 402, "refused": True})
+    pay_again(desk)
+    assert len({act.key for act in desk.performed}) == 2
+
+
+def test_a_program_that_was_ended_by_a_signal_told_nothing() -> None:
+    desk = at_work()
+    desk.replied(calls(("pay", INVOICE)))
+    desk.returned("[exit code 137]", is_error=True, exit_code=137)
+    assert desk.last == HandBack("waiting")
+    assert desk.ledger.effects["e2"].state is EffectState.UNKNOWN
+
+
+def test_what_goes_on_in_the_background_is_not_done_and_its_twin_is_held() -> None:
+    desk = at_work()
+    desk.replied(calls(("pay", INVOICE)))
+    desk.returned("goes on as job e2", job="e2")
+    assert desk.ledger.effects["e2"].state is EffectState.UNKNOWN
+    pay_again(desk)
+    assert desk.last == HandBack("waiting")
+    assert len(desk.performed) == 1
+
+
+def test_what_a_compaction_took_out_of_sight_is_remembered_by_its_newest_answer() -> None:
+    desk = at_work()
+    for turn in ("1.", "2."):
+        desk.replied(calls(("pay", INVOICE), ("pay", INVOICE), turn=turn))
+        for _ in range(2):
+            desk.returned("paid")
+    path = list(desk.ledger.path)
+    (asked, *_), wanted = [n for n in reversed(path) if n.kind is NodeKind.ASSISTANT], act(use("x", "pay", INVOICE))
+    smaller = Node("n90", path[-1].id, NodeKind.COMPACTION, {"blocks": [], "facts": {"kept_from": None}}, 0.0)
+    done = Done().follow([*path, smaller], asked_calls)
+    assert (done.equal[wanted], done.shown[wanted]) == (4, 0)
+    assert done.lost[wanted] == [(asked.id, "c2.0"), (asked.id, "c2.1")]
+    kept = Node("n90", path[-1].id, NodeKind.COMPACTION, {"blocks": [], "facts": {"kept_from": asked.id}}, 0.0)
+    done = Done().follow([*path, kept], asked_calls)
+    assert done.shown[wanted] == 2
+    assert len(done.lost[wanted]) == 2
 
 
 def test_only_acts_that_a_repeat_matters_for_have_keys() -> None:
@@ -172,7 +254,7 @@ def test_an_act_done_on_a_branch_that_was_left_is_answered_from_the_journal(tool
     desk.return_to_work(Verb.RETRY)
     desk.replied(calls((tool, INVOICE), turn="9."))
     assert len(desk.performed) == 1
-    assert desk.results()[-1].text == "paid: receipt 7"
+    assert desk.results()[-1].text == f"paid: receipt 7\n{GIVEN_AGAIN}"
     facts = desk.ledger.path[-1].payload["facts"]
     assert (facts["tool"], facts["state"], facts["note"]) == (tool, "done", {"receipt": 7})
     assert desk.ledger.counters.tool_calls == 1

@@ -120,3 +120,22 @@ def test_without_a_probe_a_person_is_asked_at_once() -> None:
     desk = lost("kind: tools\npermissions: [{name: irreversible, do: allow}]\n")
     assert desk.last == HandBack("waiting")
     assert [act.tool for act in desk.performed] == ["pay"]
+
+
+@pytest.mark.parametrize("about", [{"exit_code": 1}, {"facts": {"status": 409}}])
+def test_an_error_that_settles_nothing_is_asked_about(about: dict[str, object]) -> None:
+    desk = Desk(policies(PROBED))
+    desk.lease()
+    desk.replied(calls(("pay", INVOICE)))
+    desk.returned("connection lost", is_error=True, **about)
+    assert desk.performed[-1].tool == "look"
+    desk.returned("1 payment", facts=PAID)
+    assert "pay was done" in desk.results()[0].text
+
+
+def test_a_refusal_of_the_receiver_is_its_last_word() -> None:
+    desk = Desk(policies(PROBED))
+    desk.lease()
+    desk.replied(calls(("pay", INVOICE)))
+    desk.returned("HTTP 402", is_error=True, facts={"status": 402, "refused": True})
+    assert [act.tool for act in desk.performed] == ["pay"]

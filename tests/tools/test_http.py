@@ -18,7 +18,7 @@ from harnessd.domain.ports import ToolContext, ToolLimits, ToolOutcome
 from harnessd.net.addresses import Target
 from harnessd.net.strangers import Strangers
 from harnessd.tools import Checked
-from harnessd.tools.http import HttpRequest
+from harnessd.tools.http import HttpRequest, act_of
 from tests.loopback import Script, Visit, loopback
 
 PRIVATE = ("127.0.0.0/8", "::1")
@@ -297,3 +297,41 @@ def test_a_place_that_is_none_is_refused_in_a_sentence(place: str) -> None:
 def test_a_target_is_what_is_sent() -> None:
     target = Target.parse("HTTPS://Exämple.com:8443/a b".replace(" ", "%20"))
     assert (target.url.scheme, target.host, target.port) == ("https", "xn--exmple-cua.com", 8443)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"timeout_s": 90},
+        {"headers": {"Idempotency-Key": "mine-2", "X-Request-ID": "7"}},
+        {"url": "http://PAY.example:80/x?a=1#again"},
+        {"headers": {"Content-Type": "application/json"}},
+        {"json": None, "body": '{ "b" : [1],"a":1 }'},
+    ],
+)
+def test_the_same_request_sent_another_way_is_the_same_act(other: dict[str, Any]) -> None:
+    # R3.13, security/idempotency-key-forgery: a model asks again with a new request id, more time, JSON as text
+    one = {"method": "POST", "url": "http://pay.example/x?a=1", "json": {"a": 1, "b": [1]}}
+    two = {name: value for name, value in {**one, **other}.items() if value is not None}
+    assert act_of(one) == act_of(two)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"method": "PUT"},
+        {"url": "http://pay.example/x?a=2"},
+        {"json": {"a": 2, "b": [1]}},
+        {"headers": {"Authorization": "Bearer other"}},
+        {"json": None, "body": "{half"},
+    ],
+)
+def test_another_request_is_another_act(other: dict[str, Any]) -> None:
+    one = {"method": "POST", "url": "http://pay.example/x?a=1", "json": {"a": 1, "b": [1]}}
+    two = {name: value for name, value in {**one, **other}.items() if value is not None}
+    assert act_of(one) != act_of(two)
+
+
+def test_what_only_looks_like_a_request_is_no_traceback() -> None:
+    for odd in ({}, {"url": 7, "headers": []}, {"url": "nowhere", "headers": {"a": None}, "body": "[" * 100_000}):
+        act_of(odd)
