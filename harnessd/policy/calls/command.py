@@ -199,6 +199,17 @@ _WRAPPERS = frozenset(
         "runuser",
     ]
 )
+_FEEDERS = frozenset(["xargs", "parallel"])
+# Options with a value that these programs take before their subcommand (git(1), docker, kubectl, npm, gh: --help).
+_BEFORE_SUBCOMMAND = {
+    "git": frozenset(
+        ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--config-env", "--attr-source"]
+    ),
+    "docker": frozenset(["-H", "--host", "-c", "--context", "--config", "-l", "--log-level"]),
+    "kubectl": frozenset(["-n", "--namespace", "--context", "--kubeconfig", "--cluster", "--user", "-s", "--server"]),
+    "npm": frozenset(["--registry", "--prefix", "-w", "--workspace", "-C"]),
+    "gh": frozenset(["-R", "--repo"]),
+}
 _SHELLS = frozenset(["sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "fish"])
 
 
@@ -218,9 +229,29 @@ def _parts(simple: _Simple, depth: int) -> Iterator[Part]:
     for start in starts:
         rest = words[start:]
         forms.append(" ".join([_base(rest[0].text), *(token.text for token in rest[1:])]))
+        if (asked := _subcommand(rest)) is not None:
+            forms.append(" ".join([_base(rest[0].text), *(token.text for token in asked)]))
+    if starts.stop > 1 and _base(words[0].text) in _FEEDERS:
+        forms += [f"{form} {{}}" for form in forms[2:]]  # with the words that it is given to hand on
     yield Part(written, tuple(dict.fromkeys(forms)))
     for start in starts:
         yield from _scripts(words[start:], simple, depth)
+
+
+def _subcommand(words: list[Token]) -> list[Token] | None:
+    """What stands behind the options that a program takes before its subcommand: `git -C x push` is `git push`."""
+    valued = _BEFORE_SUBCOMMAND.get(_base(words[0].text))
+    if valued is None:
+        return None
+    at = 1
+    while at < len(words) and words[at].text.startswith("-"):
+        option = words[at].text
+        at += 2 if option in valued else 1
+        if option == "-c" and at <= len(words) and words[at - 1].text.startswith("alias."):
+            raise Inseparable("an alias is made for one command")
+    if at < len(words) and words[at].dynamic:
+        raise Inseparable("the subcommand is not written out")
+    return words[at:]
 
 
 def _base(word: str) -> str:
@@ -235,6 +266,9 @@ def _scripts(words: list[Token], simple: _Simple, depth: int) -> Iterator[Part]:
         if any(token.dynamic and token.text[:1] != "-" for token in texts):
             raise Inseparable("what eval runs is not written out")
         yield from _split(" ".join(token.text for token in texts), depth + 1)
+    elif program == "alias":
+        for token in words[1:]:
+            yield from _split(token.text.partition("=")[2], depth + 1)
     elif program in _SHELLS:
         yield from _shell(words, simple, depth)
 
