@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from harnessd.domain.effect import effect_key
+from harnessd.domain.messages import Message, ToolUseBlock
+from harnessd.domain.session import assistant_payload, result_payload, user_payload
 from tests.running import Running, running, settings
+from tests.session_files import effect, node, sealed
 from tests.simulated import running_simulator
 
 pytestmark = pytest.mark.acceptance
@@ -93,6 +97,50 @@ def test_an_act_whose_outcome_is_unknown_is_asked_and_never_repeated(tmp_path: P
         assert daemon.ctl("answer", question["id"], "done").returncode == 0
         assert daemon.until_ended(client, row["task"])["state"] == "completed"
         assert log.read_text() == "paid\n"
+
+
+def test_an_act_that_was_done_is_not_done_again_by_the_new_task(tmp_path: Path) -> None:
+    # R3.13: the pointer stands before the act, as after a rollback; the model plans it once more.
+    call = {"when": {"results": 0}, "say": "I pay.", "call": {"tool": "pay", "args": {"to": "ACME"}}}
+    script = {"m": {"turns": [call, {"say": "All done."}]}}
+    with running_simulator(script) as service, running(tmp_path) as daemon:
+        log = tmp_path / "paid.log"
+        schema = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
+        pays = ["/bin/sh", "-c", f"echo paid >> {log}", "pay", "{to}"]
+        document = settings(tmp_path, service.url, {"m": "anthropic"})
+        document["tools"] = {"pay": {"command": pays, "about": "Pays.", "schema": schema}}
+        document["agents"]["m"]["tools"] = ["bash", "pay"]
+        daemon.configure(document)
+        client = daemon.start()
+        reply = Message("assistant", (ToolUseBlock("c1", "pay", {"to": "ACME"}),))
+        rows = [
+            node(1, "user", user_payload("Pay.")),
+            node(2, "assistant", assistant_payload(reply)),
+            node(3, "tool_result", result_payload("c1", "receipt 4711", is_error=False, tool="pay", state="done")),
+            effect(
+                1,
+                name="tool/pay",
+                key=effect_key("abc123", "tool/pay", {"to": "ACME"}, 1),
+                arguments={"to": "ACME"},
+                result={"text": "receipt 4711"},
+            ),
+        ]
+        space = str(daemon.workspace("a"))
+        file = tmp_path / "session.jsonl"
+        draft = {"prompt": "Pay.", "agent": "m", "workspace": space}
+        file.write_bytes(sealed(space, rows, pointer="n1", draft=draft))
+        row = daemon.ctl_json("import", str(file))
+        assert daemon.ctl("resume", row["task"]).returncode == 0
+        wants = daemon.until(client, row["task"], ("waiting", "stopped", "completed"))
+        if wants["state"] == "waiting":  # undeclared, so a person allows it first
+            (question,) = wants["questions"]
+            assert question["kind"] == "approval", question
+            assert daemon.ctl("approve", question["id"]).returncode == 0
+        ended = daemon.until_ended(client, row["task"])
+        assert ended["state"] == "completed", ended
+        assert not log.exists()
+        nodes = client.get(f"/v1/tasks/{row['task']}/nodes")["nodes"]
+        assert "receipt 4711" in next(one["text"] for one in nodes[3:] if one["kind"] == "tool_result")
 
 
 def test_no_secret_leaves_with_a_session(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def twin_of(s: Situation, call: PendingCall) -> Effect | None:
 
 
 def _key(s: Situation, call: PendingCall, occurrence: int) -> str:
-    return effect_key(s.brief.task, call.name, s.act_of(call.use).arguments or {}, occurrence)
+    whose = s.brief.keys_of or s.brief.task  # an imported session goes on with the keys it had
+    return effect_key(whose, call.name, s.act_of(call.use).arguments or {}, occurrence)
 
 
 def _taken(s: Situation, key: str, done: Done) -> bool:
