@@ -21,8 +21,12 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "take-a-task-ba
 def test_what_the_how_to_says_is_what_happens(tmp_path: Path) -> None:
     # R5.2: broken, back, forth, and back again
     page = PAGE.read_text(encoding="utf-8")
-    commands = [line for block in re.findall(r"^```sh\n(.*?)^```$", page, re.M | re.S) for line in block.splitlines()]
-    (rules,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)
+    commands = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    (rules,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(commands) == 7
     with running_simulator({"breaker": BREAKER}) as service, running(tmp_path) as daemon:
         (tmp_path / "policies").mkdir()

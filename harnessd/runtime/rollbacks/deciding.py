@@ -131,9 +131,9 @@ def _no_such_undo(task: Task, wish: Wish, known: Known, effects: Sequence[Effect
     }
     for name in wish.undo_effects:
         if name not in declared:
-            known = ", ".join(sorted(declared)) or "none"
+            offered = ", ".join(sorted(declared)) or "none"
             words = f"{name} has no declared undo among what this rollback leaves behind."
-            return Refused("refused", words, f"There are: {known}. See: harnessctl effects {task.id}")
+            return Refused("refused", words, f"There are: {offered}. See: harnessctl effects {task.id}")
     return None
 
 
