@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -61,6 +62,10 @@ CLIENT: Rows = {
 _FLAGS_OF_ALL = ("--json", "--debug")
 
 
+class ReaderGoneError(Exception):
+    """Whoever read what we print went away. click takes a BrokenPipeError for a failure of its own, with status 1."""
+
+
 class Table(click.Group):
     """A group whose commands are imported when they are called."""
 
@@ -72,6 +77,18 @@ class Table(click.Group):
             __version__, "--version", message=f"{name} %(version)s", help="Print the version."
         )
         version(self)
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **extra)
+        except BrokenPipeError as gone:
+            raise ReaderGoneError from gone
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as gone:
+            raise ReaderGoneError from gone
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self.rows)
@@ -130,9 +147,9 @@ def run(table: Table, arguments: Sequence[str] | None = None, *, fault: int = FA
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         status = table.main(args=list(arguments), prog_name=table.name, standalone_mode=False)
-    except BrokenPipeError:
-        # The reader went away, as `head` does: there is nobody to tell, and the shell sees what it sees of any tool
-        # that SIGPIPE ends. Python would complain again at its exit.
+    except ReaderGoneError:
+        # As with `head`: there is nobody to tell, and the shell sees what it sees of any tool that SIGPIPE ends.
+        # Python would complain again at its exit.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):
             os.dup2(nowhere, stream.fileno())

@@ -149,8 +149,8 @@ class Counters:
     parked for and has not answered yet. `taken` counts the steps of ladders that act once an episode; tallies and loops
     look at nodes numbered above `tallies_from` and `loop_from`. `asking` is a question that is put to a person as soon
     as nothing is under way, `stand_ins` the tools that take over open calls, `recoveries_seen` how many of the task's
-    recoveries lie before its last step, `ending` how the task ends once nothing is under way. `context` is what is known
-    of the window: measure and true size by model, failed compactions, the one under way (`engine/context`).
+    recoveries lie before its last step, `ending` how the task ends once nothing is under way. `context` is what is
+    known of the window: measure and true size by model, failed compactions, the one under way (`engine/context`).
 
     `misfits` counts last words that had not the wanted form, by the model that gave them. `roles` are the feature
     and the agent (`feature`, `agent` -> full name) that stand in for the task's own since `roles_since`, for the

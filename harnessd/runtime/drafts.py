@@ -42,7 +42,8 @@ class Known:
     """The names and folders that drafts are checked against.
 
     `agents` is name -> model alias, `features` name -> agent; `policies` is kind -> names. `protected` are
-    files and folders that no workspace may hold or lie in: what an agent could change there would change harnessd itself.
+    files and folders that no workspace may hold or lie in: what an agent could change there would change harnessd
+    itself.
     """
 
     agents: Mapping[str, str]

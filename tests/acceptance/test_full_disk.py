@@ -105,8 +105,8 @@ def test_below_stop_no_step_is_begun_and_tasks_go_on_by_themselves(tmp_path: Pat
         assert client.get(f"/v1/tasks/{late}")["state"] == "queued"
         ballast.unlink()
         for one, name in ((task, "a"), (late, "b")):
-            row = daemon.until_ended(client, one)
-            assert (row["state"], row["recoveries"]) == ("completed", 0)
+            ended = daemon.until_ended(client, one)
+            assert (ended["state"], ended["recoveries"]) == ("completed", 0)
             assert (daemon.workspace(name) / "out").read_text() == "x\n" * 6
         _until_warned(daemon, "storage_full", gone=True)
         words = _events(small_disk)
