@@ -132,6 +132,21 @@ def interrupted() -> Desk:
     return desk
 
 
+@pytest.mark.parametrize("answer", ["allow", "not-done"])
+def test_a_deny_that_came_while_a_person_thought_wins_over_his_word(answer: str) -> None:
+    desk = Desk(policies(TOOLS if answer == "allow" else FREE))
+    desk.lease()
+    desk.replied(calls(("pay", {"amount": 1})))
+    if answer == "not-done":
+        desk.failed(tool_failure("pay", "lost"))
+    desk.ledger.answer(desk.ledger.asked[0].id, answer)
+    before = len(desk.performed)
+    desk.rules = policies(f"{TOOLS}permissions: [{{name: frozen, for: tool/pay, do: deny, say: Frozen.}}]\n")
+    desk.lease()
+    assert len(desk.performed) == before
+    assert "Frozen." in desk.results()[-1].text
+
+
 def test_an_irreversible_call_cut_off_by_a_crash_goes_to_a_person() -> None:  # R3.13, R6.1
     desk = interrupted()
     assert desk.last == HandBack("waiting")

@@ -30,7 +30,7 @@ def may_run(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings
         return False
     if settings.effect in keys.KEYED and not _first_of_its_kind(s, call):
         return False
-    return call.allowed or _permitted(s, call, settings)
+    return _permitted(s, call, settings)
 
 
 def _not_callable(s: Situation, call: PendingCall) -> Failure | None:
@@ -61,7 +61,7 @@ def _no_more_calls(s: Situation, call: PendingCall, settings: tools_policy.ToolS
 
 def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> bool:
     permission = _permission(s, call, settings)
-    if permission.do == "allow":
+    if permission.do == "allow" or (call.allowed and permission.do == "ask"):
         return True
     message = permission.say
     if permission.do == "ask":
