@@ -12,7 +12,7 @@ from typing import Any
 from harnessd.config.advice import settings_warnings
 from harnessd.config.environment import configuration_folders, with_environment
 from harnessd.config.files import Snapshot, read_builtin, read_bytes, read_folder
-from harnessd.config.settings import Settings
+from harnessd.config.settings import Settings, Written
 from harnessd.config.settings_check import settings_problems
 from harnessd.config.strict_yaml import parse
 from harnessd.domain.failure import ConfigError
@@ -20,7 +20,7 @@ from harnessd.policy import PolicySet, Problem
 from harnessd.policy.assembly.assemble import Shipped, assemble, read_shipped
 from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
 from harnessd.policy.language.shape import read_shape
-from harnessd.policy.language.source import MapNode, did_you_mean
+from harnessd.policy.language.source import MapNode, Place, did_you_mean
 
 
 class ConfigProblems(ConfigError):  # noqa: N818 - named as what it carries
@@ -215,7 +215,8 @@ def _agents_policies(settings: Settings, policies: PolicySet) -> list[Problem]:
             if policies.get(kind, name) is None:
                 message = f'agent {agent}: no {kind} policy "{name}"'
                 remedy = did_you_mean(name, policies.names(kind))
-                problems.append(Problem("harness.yaml", 0, 0, message, remedy))
+                place = name.place if isinstance(name, Written) else Place("harness.yaml")
+                problems.append(Problem.at(place, message, remedy))
     return problems
 
 

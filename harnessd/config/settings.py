@@ -20,7 +20,8 @@ from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
 from harnessd.policy.language.figures import Count, Duration, Ratio, Size, Usd
 from harnessd.policy.language.freeform import Json
 from harnessd.policy.language.shape import Shape, read_shape
-from harnessd.policy.language.source import Collected, MapNode, Misread, Scalar, misread, quoted
+from harnessd.policy.language.source import Collected, MapNode, Misread, Scalar, misread, place_of, quoted
+from harnessd.policy.language.source import Place as Position
 from harnessd.policy.values import Flag, ListOf, Reader, Secret, SecretRef, Text, Word
 
 _Text = Annotated[str, Text()]
@@ -42,9 +43,16 @@ class FilePath(Reader):
         return Text().read(node)
 
 
+class Written(str):
+    """A text that knows where it was written, for problems that show only beside the policies."""
+
+    __slots__ = ("place",)
+    place: Position
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextMap(Reader):
-    """A map of texts."""
+    """A map of texts; each is `Written`."""
 
     type_name: ClassVar[str] = "map of texts"
 
@@ -54,7 +62,8 @@ class TextMap(Reader):
         collected, values = Collected(), {}
         for key, item in node.items():
             try:
-                values[key] = Text().read(item)
+                values[key] = Written(Text().read(item))
+                values[key].place = place_of(item)
             except Misread as error:
                 collected.add(error)
         collected.raise_if_any()

@@ -138,15 +138,18 @@ def _used_up(headers: Mapping[str, str], name: str) -> bool | None:
 
 
 def _body(body: Any, now: float) -> float | None:
+    until: float | None = None
     for key, value in _pairs(body, 0):
-        wait = _body_field(key.lower().replace("-", "_"), value, now)
-        if wait is not None:
+        name = key.lower().replace("-", "_")
+        wait = _body_field(name, value, now)
+        if wait is not None and name not in _BODY_MOMENTS:
             return wait
-    return None
+        until = wait if until is None else until
+    return until  # a moment holds only as far as both clocks agree: a wait told beside it is the better word
 
 
 def _body_field(name: str, value: Any, now: float) -> float | None:
-    if name in _BODY_DURATIONS:
+    if name in _BODY_DURATIONS or (name in _BODY_SECONDS and isinstance(value, str) and not _DECIMAL.match(value)):
         return _duration(value) if isinstance(value, str) and _DURATION.match(value) else None
     number = _number(value)
     if name in _BODY_MILLISECONDS:

@@ -318,6 +318,8 @@ def _value(name: str, fact: Fact, node: Any) -> Value:
     if fact.type.numeric:
         if fact.type is FactType.STATUS and re.fullmatch(r"[1-5]xx", node.text):
             return Value(node.text, node.place)
+        if fact.type is FactType.STATUS and node.plain and not re.fullmatch(r"[0-9]{1,9}", node.text):
+            raise misread(node, f"{quoted(node)} is not a status", "write one such as 429, or 4xx, 5xx")
         negative = fact.type is FactType.NUMBER and re.fullmatch(r"-[1-9][0-9]{0,9}", node.text)
         return Value(node.text, node.place, number=float(node.text) if negative else _reader(fact).read(node))
     if node.plain and not re.fullmatch(r"true|false|-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]+)?", node.text):

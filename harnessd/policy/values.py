@@ -59,6 +59,8 @@ class Reader:
             if self.none:
                 return None
             raise misread(node, f"none is not possible here: {self.article} is wanted")
+        if self.none and isinstance(node, Scalar) and node.plain and node.text.lower() in ("null", "~"):
+            raise misread(node, f"{node.text} is not {self.article}", "write none, or remove the key")
         return self.value(require_scalar(node, self.article))
 
     def value(self, scalar: Scalar) -> Any:

@@ -45,6 +45,8 @@ _MESSAGES = (
     *("message", "msg", "detail", "error_msg", "errmsg", "status_msg", "error_message", "errormessage"),
     *("error_description", "description", "title", "reason"),
 )
+# Where a relay keeps the reason of the service behind it: OpenRouter; JSON-RPC, whose own words are "Internal error".
+_REASONS = (("metadata", "raw"), ("data", "details"), ("data", "message"))
 _TYPES = ("type", "error_type", "status", "__type")
 _CODES = ("code", "error_code", "errcode", "status_code")
 
@@ -107,9 +109,10 @@ def _code_of(error: Mapping[str, Any]) -> str | None:
 
 def _message(error: Mapping[str, Any]) -> str:
     message = next((said for key in _MESSAGES if (said := _said(error.get(key)))), "")
-    raw = part(error, "metadata", "raw")  # OpenRouter: the reason of the service behind it
-    if isinstance(raw, str) and raw and raw not in message:
-        message = f"{message}: {raw}" if message else raw
+    for path in _REASONS:
+        raw = part(error, *path)
+        if isinstance(raw, str) and raw and raw not in message:
+            return f"{message}: {raw}" if message else raw
     return message
 
 

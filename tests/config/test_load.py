@@ -72,7 +72,7 @@ TWO_AGENTS = "  coder: {model: primary, feature: %s}\n  other: {model: primary}"
         (HARNESS.replace("model: primary}", "model: primry}"), 'no model "primry": did you mean "primary"?'),
         (HARNESS.replace("{model: primary}", "{model: primary, tools: [bsh]}"), 'no tool "bsh": did you mean "bash"?'),
         (HARNESS.replace("{model: primary}", "{model: primary, policies: {budgt: x}}"), '"budgt" is no kind of a task'),
-        (HARNESS.replace("{model: primary}", "{model: primary, policies: {budget: x}}"), 'no budget policy "x"'),
+        (HARNESS.replace("{model: primary}", "{model: primary, policies: {budget: x}}"), 'coder: no budget policy "x"'),
         (HARNESS.replace("  coder: {model: primary}", TWO_AGENTS % "ful") + FEATURES, 'no feature "ful": did you'),
         (HARNESS.replace("  coder: {model: primary}", TWO_AGENTS % "basic") + FEATURES, "belongs to agent other"),
         (

@@ -46,7 +46,9 @@ def test_durations_are_read_as_seconds(text: str, seconds: float) -> None:
         ('limits: {tool_calls: "90"}', 'a.yaml:2:22: "90" is a text, not a count: write 90 without quotes'),
         ("limits: {tool_calls: 2M}", "a.yaml:2:22: 2M is out of bounds: write 0..1M"),
         ("limits: {tool_calls: }", "a.yaml:2:22: an empty value is not a count: write the value, or remove the key"),
-        ("limits: {tool_calls: null}", "a.yaml:2:22: null is not a count"),
+        ("limits: {tool_calls: null}", "a.yaml:2:22: null is not a count: write none, or remove the key"),
+        ("limits: {age: ~}", "a.yaml:2:15: ~ is not a duration: write none, or remove the key"),
+        ("limits: {tool_calls: 99999999999999999999}", "a.yaml:2:22: 99999999999999999999 is not a count: write 0..1M"),
         ("limits: {wall_time: 300}", "a.yaml:2:21: 300 is not a duration: write 300s or 5m"),
         ("limits: {wall_time: 1:30}", "a.yaml:2:21: 1:30 is not a duration: write 1h30m or 1m30s"),
         ("limits: {wall_time: 30m1h}", "a.yaml:2:21: 30m1h is not a duration: write each unit once"),
@@ -121,6 +123,17 @@ def test_extends_may_not_run_in_a_circle_or_lead_nowhere() -> None:
     )
     assert any("extends runs in a circle: a -> b -> a: extend builtin" in line for line in found)
     assert any('extends "d" leads nowhere: write one of builtin, default' in line for line in found)
+    assert not [line for line in found if "is missing" in line]
+
+
+def test_what_is_wrong_in_a_parent_is_told_of_the_parent_alone() -> None:
+    found = problems("kind: budget\nlimits:\n---\nkind: budget\nname: long\nlimits: {tool_calls: 150}\n")
+    assert found == ["a.yaml:2:8: nothing stands where a map is wanted: write limits: {...}"]
+
+
+def test_an_entry_that_switches_off_nothing() -> None:
+    found = problems("kind: retry\nrules: [{name: quotaa, enabled: false}]\n")
+    assert found == ['a.yaml:2:16: no entry named quotaa is inherited: did you mean "quota"?']
 
 
 def test_own_entries_stand_first_and_a_named_one_changes_in_its_place() -> None:

@@ -117,8 +117,18 @@ def _as_facts(reply: ModelReply, protocol: str) -> Failure:
     }.get(reply.finish, "The answer is complete.")
     if "finish_reason_missing" in reply.marks:
         said = "The answer is complete, but it came without a finish reason."
+    broken = [call.name for call in reply.message.tool_uses if call.arguments is None]
+    if broken:
+        said = f"The answer is complete, but the arguments of its call of {broken[0]!r} are no JSON object."
     return Failure(
-        "model", "model/recorded", said, status=200, protocol=protocol, ended="complete", finish=reply.finish.value
+        "model",
+        "model/recorded",
+        said,
+        status=200,
+        protocol=protocol,
+        ended="complete",
+        finish=reply.finish.value,
+        call_cut=bool(broken),
     )
 
 

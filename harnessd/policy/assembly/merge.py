@@ -63,11 +63,14 @@ class Library:
                 names = " -> ".join(document.name for document in (*chain, parent))
                 at = first.extends.place if first.extends else first.place
                 problems.append(Problem.at(at, f"extends runs in a circle: {names}", "extend builtin"))
+                chain += [self.shipped["default"]] if "default" in self.shipped else []
                 break
             chain.append(parent)
         tree = chain[-1].body
-        for document in reversed(chain[:-1]):
-            tree = merge_maps(tree, document.body, top=True)
+        for document in reversed(chain[1:-1]):
+            tree = merge_maps(tree, document.body, top=True, sound=True)
+        if len(chain) > 1:
+            tree = merge_maps(tree, first.body, top=True)
         for child, *parents in (chain[index:] for index in range(len(chain) - 1)):
             problems.extend(_weakened_denies(child, parents))
         return Merged(tree, tuple(chain), problems)
@@ -90,14 +93,19 @@ class Library:
         return parent
 
 
-def merge_maps(base: MapNode, own: MapNode, *, top: bool = False) -> MapNode:
-    """`own` over `base`, key by key. The place of a merged map is the newer one's."""
+def merge_maps(base: MapNode, own: MapNode, *, top: bool = False, sound: bool = False) -> MapNode:
+    """`own` over `base`, key by key. The place of a merged map is the newer one's.
+
+    `sound`: what is no map where one stands below is left out; it is told of where it stands, not of its children.
+    """
     merged = base.copy()
     merged.place = own.place
     for key, value in own.items():
         below = base.get(key)
+        if sound and isinstance(below, MapNode) and not isinstance(value, MapNode):
+            continue
         if isinstance(value, MapNode) and isinstance(below, MapNode):
-            value = merge_maps(below, value)  # noqa: PLW2901 - the merged value takes its place
+            value = merge_maps(below, value, sound=sound)  # noqa: PLW2901 - the merged value takes its place
         elif top and key in MERGED_LISTS and isinstance(value, ListNode) and isinstance(below, ListNode):
             value = merge_entries(below, value)  # noqa: PLW2901
         merged.put(key, value, own.keys_at[key])

@@ -55,7 +55,7 @@ class Count(Bounded):
         match = re.fullmatch(r"(0|[1-9][0-9]{0,15})(k|M)?", text)
         if match:
             return int(match[1]) * _THOUSANDS[match[2] or ""]
-        raise ValueError(self._remedy(text))
+        raise ValueError(f"write {self.bounds}" if re.fullmatch(r"[1-9][0-9]{16,}", text) else self._remedy(text))
 
     def value(self, scalar: Scalar) -> Any:
         if re.fullmatch(r"[0-9]+", scalar.text):

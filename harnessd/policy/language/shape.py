@@ -205,7 +205,9 @@ def _problems(model: type[BaseModel], tree: MapNode, item: Any) -> Iterator[Prob
             known = [field.alias or name for name, field in owner.model_fields.items()] if owner else []
             yield Problem.at(parent.keys_at[last], f'unknown key "{last}"', did_you_mean(last, known))
         case "missing":
-            yield Problem.at(place_of(parent), f'the key "{last}" is missing', f"write {last}: ...")
+            yield _unheard_of(tree, path[:-1]) or Problem.at(
+                place_of(parent), f'the key "{last}" is missing', f"write {last}: ..."
+            )
         case "model_type" | "dict_type" | "model_attributes_type" | "dict_attributes_type":
             node = find(tree, path)
             yield Problem.at(place_of(node), f"{quoted(node)} stands where a map is wanted", f"write {last}: {{...}}")
@@ -215,6 +217,18 @@ def _problems(model: type[BaseModel], tree: MapNode, item: Any) -> Iterator[Prob
         case _:
             node = find(tree, path)
             yield Problem.at(place_of(node if node is not None else parent), str(item["msg"]).lower())
+
+
+def _unheard_of(tree: MapNode, path: tuple[str | int, ...]) -> Problem | None:
+    """An entry that says nothing but that an inherited one is switched off or noted, where no other has its name."""
+    entry, entries = find(tree, path), find(tree, path[:-1])
+    if not isinstance(entry, MapNode) or not isinstance(entries, ListNode) or "name" not in entry:
+        return None
+    if "enabled" not in entry or not set(entry) <= {"name", "enabled", "note"}:
+        return None
+    others = [one["name"] for one in entries if isinstance(one, MapNode) and one is not entry and "name" in one]
+    name, names = entry["name"], [other.text for other in others if isinstance(other, Scalar)]
+    return Problem.at(place_of(name), f"no entry named {quoted(name)} is inherited", did_you_mean(str(name), names))
 
 
 def model_at(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseModel] | None:

@@ -120,12 +120,14 @@ class ForeignReader:
         """The answer's end; its blocks only tell that something was said."""
         if self._known is not None:
             return self._known.answer()
-        text = whole_text("".join(self._said)) or "(not read)"
+        text = whole_text("".join(self._said))
+        finish = next((finish for finish, stops in _FINISH.items() if self._stop in stops), FinishReason.STOP)
+        silent = finish is FinishReason.LENGTH and not text.strip()
         return Answer(
-            blocks=(TextBlock(text),),
+            blocks=() if silent else (TextBlock(text or "(not read)"),),
             content=None,
             model=self._model,
-            finish=next((finish for finish, stops in _FINISH.items() if self._stop in stops), FinishReason.STOP),
+            finish=finish,
             usage=self.usage,
             stopped_by=whole_text(self._stop),
         )

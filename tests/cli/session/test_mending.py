@@ -122,6 +122,39 @@ def test_auto_knows_the_protocol(case: Any, ctl: Ctl, written: Written) -> None:
     assert ran.code == 0, ran.out
 
 
+@pytest.mark.parametrize(
+    ("signature", "kept"),
+    [
+        ("EqoBCkYIBBgCKkC6hP0p", True),  # the service's own, cut short by whoever made the transcript public
+        ("sig-1", True),
+        ("sig_abc", True),
+        ("<signature>", True),
+        ("RXFvQ" * 20, True),
+        ("opaque-from-other-provider", False),
+        ("7f0c2b1e-5a43-4c1b-9d1e-2f3a4b5c6d7e", False),
+        ("not a signature", False),
+        ("{}", False),
+        ("-" * 80, False),
+        ("RXFvQ" * 20 + "A", False),  # torn
+    ],
+)
+def test_a_thought_stays_while_it_could_be_the_services_own(
+    ctl: Ctl, written: Written, signature: str, kept: bool
+) -> None:
+    # R4.7
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": signature}
+    talk = [VALID[0], {"role": "assistant", "content": [thought, {"type": "text", "text": "Hello."}]}, VALID[2]]
+    assert codes(ctl("lint", written(talk), "--json")) == ([] if kept else ["thinking_dropped"])
+
+
+def test_a_call_of_words_is_answered_as_one(ctl: Ctl, written: Written) -> None:
+    call = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c1", "name": "apply_patch", "input": "*** Begin"}
+    items = [{"type": "message", "role": "user", "content": "Go."}, call]
+    ran = ctl("repair", written(items), "--protocol", "openai-responses")
+    assert json.loads(ran.out)[2]["type"] == "custom_tool_call_output"
+    assert "unanswered_call" in ran.err
+
+
 def test_a_number_that_is_none_is_nothing(ctl: Ctl, written: Written) -> None:
     body = '{"temperature": NaN, "messages": [{"role": "user", "content": "Hi."}]}'
     assert "NaN" not in ctl("repair", written(body)).out

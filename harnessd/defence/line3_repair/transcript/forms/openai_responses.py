@@ -131,7 +131,7 @@ def item_of(turn: Turn) -> dict[str, Any]:
     if part.kind is Kind.CALL:
         return _call(part, wire)
     if part.kind is Kind.RESULT:
-        return _output(part, wire)
+        return _output(part, part.wire if wire is None else wire)
     if part.kind is Kind.THOUGHT:
         return {name: value for name, value in dict(wire).items() if name in _FIELDS["reasoning"]}
     base = _kept(wire, "message")

@@ -8,7 +8,7 @@ not recorded is said by whoever knows (`Known`), or called unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from harnessd.defence.line3_repair.transcript.pairs.matching import Pair, Pairs, match
@@ -28,13 +28,15 @@ INTERRUPTED = (
 # What agents write where a result should be, before they know it.
 _PLACEHOLDER = re.compile(
     r"interrupted|cancell?ed|aborted|not (?:been )?(?:run|executed)|no (?:tool )?(?:result|response|output)"
-    r"|outcome (?:is )?unknown|result (?:is )?(?:missing|unavailable)|synthetic",
+    r"|outcome (?:is )?unknown|(?:result|output|response) (?:is |was )?(?:missing|unavailable|lost)|synthetic"
+    r"|before (?:it|the (?:tool|call|command)) (?:could )?(?:finish|complete|return)",
     re.IGNORECASE,
 )
 _HELD = re.compile(
     r"\W*(?:tool )?(?:call |execution )?(?:is )?(?:pending|skipped|running|in progress|lost)\b.{0,40}", re.IGNORECASE
 )
 _PLACEHOLDER_LONGEST = 400
+_CUSTOM = {"type": "custom_tool_call_output"}  # Responses: calls of words are not answered as functions are
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +130,16 @@ def _choose(turns: list[Turn], pairs: Pairs, notes: Notes) -> None:
 
 
 def _rank(result: Part) -> int:
-    """A real result before an empty one, and that before words that only held its place; else the first."""
+    """A real result before one that failed, that before an empty one, and all before words that only held its place.
+
+    Of equals the first is kept. A failure beside a result is mostly what an agent wrote when it lost sight of the call.
+    """
     if result.inner is not None or result.carried:
         return 0
     if len(result.text) <= _PLACEHOLDER_LONGEST and (_PLACEHOLDER.search(result.text) or _HELD.fullmatch(result.text)):
-        return 2
-    return 0 if result.text.strip() else 1
+        return 3
+    failed = result.is_error or result.text.lstrip()[:5].lower() == "error"
+    return 2 if not result.text.strip() else int(failed)
 
 
 def _answer(turns: list[Turn], pairs: Pairs, notes: Notes, journal: Journal) -> None:
@@ -143,7 +149,11 @@ def _answer(turns: list[Turn], pairs: Pairs, notes: Notes, journal: Journal) -> 
         turn = turns[one.turn]
         known = journal(turn, one.call) or Known(CUT_OFF if one.call.invalid else INTERRUPTED)
         notes.add("unanswered_call", turn, f"{one.call.id or one.call.name} has no result: it gets one that says so")
-        one.chosen = Part(Kind.RESULT, text=known.text, id=one.call.id, is_error=known.is_error, touched=True)
+        wire = (
+            _CUSTOM if isinstance(one.call.wire, Mapping) and one.call.wire.get("type") == "custom_tool_call" else None
+        )
+        text, id_ = known.text, one.call.id
+        one.chosen = Part(Kind.RESULT, text=text, id=id_, is_error=known.is_error, wire=wire, touched=True)
 
 
 def _settled(turns: list[Turn], pairs: Pairs, namer: Namer, notes: Notes) -> list[Turn]:
