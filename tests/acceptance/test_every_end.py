@@ -179,7 +179,7 @@ def test_what_a_status_suggests_works_when_it_is_typed(stage: Stage, ctl: Ctl) -
     for name, task in stage.tasks.items():
         for step in stage.ended(task)["next"]:
             # As a person reads it on the screen, word for word. A dry run exits as the real one would.
-            dry = ["--dry-run"] if step[1] in ("resume", "retry") else []
+            dry = ["--dry-run"] if step[1] in ("resume", "retry", "rollback") else []
             done = ctl(*step[1:], *dry)
             well = (0, 1) if step[1:3] == ["model", "check"] else (0,)
             assert done.code in well, f"{name}: {' '.join(step)}: {done.err}"
