@@ -55,7 +55,7 @@ def assert_clean(words: bytes) -> None:
 
 
 def test_a_key_that_tools_read_is_not_kept(tmp_path: Path) -> None:
-    # Security: env-secret-in-child, secrets-in-logs-db-errors
+    # security/secrets-in-logs-db-errors, security/env-secret-in-child
     with running_simulator({"look": LOOK}) as service, running(tmp_path) as daemon:
         document = settings(tmp_path, service.url, {"look": "anthropic"})
         document["models"]["look"]["key"] = {"env": "MY_KEY"}
@@ -76,6 +76,7 @@ def test_a_key_that_tools_read_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_key_that_a_service_echoes_is_not_kept(tmp_path: Path) -> None:
+    # security/secrets-in-logs-db-errors
     # Case j09
     with running_simulator({"echo": ECHO}) as service, running(tmp_path) as daemon:
         document = settings(tmp_path, service.url, {"echo": "anthropic"})

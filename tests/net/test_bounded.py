@@ -42,6 +42,7 @@ def test_each_encoding_gives_the_body_however_it_is_cut(encoding: str, data: byt
 
 
 def test_a_bomb_stops_at_the_limit_and_in_small_pieces() -> None:
+    # security/gzip-bomb-response
     # finding 9 of reliability-security.md
     bomb = gzip.compress(bytes(100 * 1024 * 1024))
     assert len(bomb) < 150_000

@@ -26,6 +26,7 @@ def server() -> Iterator[ControlServer]:
 
 
 def test_submit_is_durable_and_idempotent_by_key(server: ControlServer) -> None:
+    # security/idempotency-key-forgery
     status, task = ask(server, "POST", "/v1/tasks", draft(server, key="nightly", labels={"team": "web"}))
     assert (status, task["state"], task["agent"]) == (201, "queued", "coder")
     assert server.daemon.woken == 1

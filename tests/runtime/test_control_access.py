@@ -104,6 +104,7 @@ POSTS = ["/v1/tasks", "/v1/tasks/8/cancel", "/v1/inbox/a1", "/v1/tasks/8/set"]
 
 
 def test_what_a_web_form_can_send_is_415(server: ControlServer) -> None:
+    # security/http-simple-post-csrf
     # S6, http-simple-post-csrf
     for path, content_type in product(POSTS, SIMPLE_TYPES):
         answer = ask(server, "POST", path, draft(server), {"content-type": content_type})
@@ -112,6 +113,7 @@ def test_what_a_web_form_can_send_is_415(server: ControlServer) -> None:
 
 
 def test_a_get_has_no_effect(server: ControlServer) -> None:
+    # security/http-simple-post-csrf
     task = server.submit()
     assert code(ask(server, "GET", f"/v1/tasks/{task}/cancel")) == (405, "method_not_allowed")
     assert ask(server, "GET", f"/v1/tasks/{task}")[1]["state"] == "queued"
@@ -128,6 +130,7 @@ FOREIGN: tuple[dict[str, str], ...] = (
 
 
 def test_a_page_of_a_browser_is_403_before_routing(server: ControlServer) -> None:
+    # security/http-dns-rebinding
     # S6, http-dns-rebinding
     for headers, path in product(FOREIGN, ("/v1/status", "/v1/events", "/nothing")):
         assert code(ask(server, "GET", path, headers=headers)) == (403, "forbidden"), (headers, path)
@@ -135,6 +138,7 @@ def test_a_page_of_a_browser_is_403_before_routing(server: ControlServer) -> Non
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_another_user_is_turned_away(server: ControlServer) -> None:
+    # security/socket-other-user
     # socket-other-user: even where the file's mode would let him in
     server.socket.chmod(0o666)
     server.socket.parent.chmod(0o755)

@@ -129,6 +129,7 @@ def test_what_is_no_socket_is_not_removed(folder: Path, what: str) -> None:
 
 @pytest.mark.parametrize("bits", [0o777, 0o1777, 0o720])
 def test_a_folder_that_others_may_write_to_is_refused(folder: Path, bits: int) -> None:
+    # security/socket-other-user
     # socket-other-user: whoever may write there may replace the socket
     place = folder / "run"
     place.mkdir()
@@ -143,6 +144,7 @@ def test_a_folder_that_others_may_write_to_is_refused(folder: Path, bits: int) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_what_belongs_to_somebody_else_is_refused(folder: Path) -> None:
+    # security/socket-other-user
     place = folder / "run"
     place.mkdir(mode=0o700)
     listener = listen(place / "api.sock")

@@ -44,6 +44,7 @@ def said(**environment: str) -> list[str]:
 
 
 def test_each_event_is_one_line_of_json_and_nothing_drives_a_terminal() -> None:
+    # security/log-injection-newline
     # Security: log-injection-newline, secrets-in-logs-db-errors; case j07
     lines = said()
     assert all(line.isprintable() for line in lines), lines
@@ -57,6 +58,7 @@ def test_each_event_is_one_line_of_json_and_nothing_drives_a_terminal() -> None:
 
 
 def test_a_terminal_gets_one_harmless_line_an_event() -> None:
+    # security/log-injection-newline
     reader, writer = pty.openpty()
     try:
         command = [sys.executable, "-c", SAY]

@@ -43,6 +43,7 @@ async def test_reopening_dev_stderr_does_not_empty_the_output(bench: Bench) -> N
 async def test_it_runs_in_the_workspace_with_the_given_environment_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # security/env-secret-in-child
     monkeypatch.setenv("ANTHROPIC_API_KEY", "CANARY-1")
     outcome = await bench.done("bash", command="pwd; env; tr '\\0' '\\n' < /proc/$PPID/environ")
     assert outcome.text.startswith(str(bench.workspace))
