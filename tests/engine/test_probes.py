@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harnessd.domain.effect import EffectState
@@ -123,7 +125,7 @@ def test_without_a_probe_a_person_is_asked_at_once() -> None:
 
 
 @pytest.mark.parametrize("about", [{"exit_code": 1}, {"facts": {"status": 409}}])
-def test_an_error_that_settles_nothing_is_asked_about(about: dict[str, object]) -> None:
+def test_an_error_that_settles_nothing_is_asked_about(about: dict[str, Any]) -> None:
     desk = Desk(policies(PROBED))
     desk.lease()
     desk.replied(calls(("pay", INVOICE)))
