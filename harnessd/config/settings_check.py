@@ -26,9 +26,9 @@ def settings_problems(settings: Settings, tree: MapNode) -> Iterator[Problem]:
     yield from _agents(settings, tree)
     yield from _features(settings, tree)
     lease = settings.store.lease
-    if lease.heartbeat * 2 > lease.ttl:
+    if lease.heartbeat * 3 > lease.ttl:  # two beats may be late or lost before the lease is
         place = _at(tree, "store", "lease")
-        yield Problem.at(place, "heartbeat is more than half of ttl", "write a ttl of at least twice the heartbeat")
+        yield Problem.at(place, "heartbeat is more than a third of ttl", "write a ttl of at least three heartbeats")
     if settings.default_agent is not None and settings.default_agent not in settings.agents:
         remedy = did_you_mean(settings.default_agent, settings.agents)
         yield Problem.at(_at(tree, "default_agent"), f'no agent "{settings.default_agent}"', remedy)

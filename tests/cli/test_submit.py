@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from harnessd.domain.task import StopReason, Verb
 from tests.cli.conftest import Ctl
 from tests.cli.situations import two_lines
@@ -103,6 +105,22 @@ def test_bad_input_is_two_lines_and_a_status(server: ControlServer, ctl: Ctl) ->
         if not words[0].startswith("-") and words[0] not in ("cancle", "completion"):
             assert set(json.loads(told)["error"]) == {"code", "message", "hint"}, words
     assert ctl("list", "-q").out == ""
+
+
+@pytest.mark.parametrize("zone", ["Australia/Sydney", "Europe/Madrid", "UTC"])
+def test_a_due_time_is_the_same_moment_in_every_time_zone(
+    server: ControlServer, ctl: Ctl, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # g14: stored as a moment (UTC), whatever the clock on the wall says
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        done = ctl("submit", "x", "--workspace", str(server.workspace), "-q", "--at", "2027-05-19T21:00:00+10:00")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    task = server.do(server.store.find(done.out.strip()))
+    assert task.draft.not_before == 1810724400.0  # type: ignore[union-attr]
 
 
 def test_times_are_printed_back_as_understood(server: ControlServer, ctl: Ctl) -> None:

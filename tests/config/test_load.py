@@ -104,7 +104,7 @@ TWO_AGENTS = "  coder: {model: primary, feature: %s}\n  other: {model: primary}"
             HARNESS + "store: {url: 'postgresql://u:secret@h/db'}\n",
             "a password stands in the address: write url: {env:",
         ),
-        (HARNESS + "store: {lease: {ttl: 6s, heartbeat: 5s}}\n", "heartbeat is more than half of ttl"),
+        (HARNESS + "store: {lease: {ttl: 6s, heartbeat: 5s}}\n", "heartbeat is more than a third of ttl"),  # g10
         (HARNESS + "tools: {bash: {command: [x], about: X}}\n", '"bash" is a built-in tool: choose another name'),
         (
             HARNESS
