@@ -225,7 +225,7 @@ def _submit(daemon: Running, client: Client, luck: random.Random, number: int, b
 def _live_through(
     daemon: Running, client: Client, made: list[Run], kills: list[float], books: Books, urls: tuple[str, str]
 ) -> Client:
-    until = time.monotonic() + 30 + len(made)
+    until = time.monotonic() + 90 + 4 * len(made)
     seen_running: dict[str, float] = {}
     problems: dict[str, str] = {}
     while time.monotonic() < until:
