@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,9 @@ ERROR_BODY_S = 2.0  # the status is known: its words are worth this long a wait
 TAIL_S = 0.25  # for the end of the body after the answer's end: a read-out connection is kept, another is closed
 SETTLED_S = 5.0  # for what may still follow a finish reason: the usage
 HEAD_MAX = 4096
+# Lines as event streams have them: where nothing else came, a stream ended early; a page in its place is none.
+_EVENT_LINE = rb"(?:(?:data|event|id|retry)?:[^\r\n]*)?"
+_EVENT_LINES = re.compile(rb"(?:" + _EVENT_LINE + rb"[\r\n])*" + _EVENT_LINE)
 
 
 @dataclass(slots=True)
@@ -36,6 +40,12 @@ class Seen:
     @property
     def refused(self) -> bool:
         return self.status is not None and not 200 <= self.status < 300
+
+    @property
+    def of_events(self) -> bool:
+        """The answer is an event stream by its header and by its bytes, whatever came of it."""
+        named = self.headers.get("content-type", "").lower().startswith("text/event-stream")
+        return named and _EVENT_LINES.fullmatch(self.body) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ class Ending:
             return self.witness.refusal(status, seen.headers, bytes(seen.body))
         if self.reader.whole:
             return conclude(self.reader.answer(), self.witness, status, seen.headers)
-        if seen.streaming and not seen.events:
+        if seen.streaming and not seen.events and not seen.of_events:
             return self._nonsense("the answer holds no event of the protocol")
         return self.witness.cut(status, seen.headers, seen.events)
 
