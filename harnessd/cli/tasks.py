@@ -58,7 +58,7 @@ def pause(ctx: click.Context, tasks: tuple[str, ...], now: bool, dry_run: bool, 
 
 @click.command()
 @click.argument("tasks", nargs=-1, metavar="[TASK...]")
-@click.option("--held", is_flag=True, help="All tasks that harnessd held back at its start, after unclean ends.")
+@click.option("--held", is_flag=True, help="All tasks held back at the start, after unclean ends.")
 @click.option("--budget", "budgets", multiple=True, metavar="NAME=N", help="A new limit (150), or more of it (+60).")
 @click.option("--model", help="Alias of the model to go on with.")
 @click.option("--say", help="A word to the agent at its next turn.")

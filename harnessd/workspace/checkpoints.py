@@ -7,6 +7,7 @@ manifest; it counts once the caller has made that digest durable in a row. Not f
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -82,8 +83,7 @@ class Checkpoints:
             if isinstance(error, Stopped):
                 raise HarnessError("The checkpoint was stopped before it was whole.") from error
             if isinstance(error, RootGone):
-                sentence = f"The workspace {vault.root} cannot be read: {error.strerror or error}."
-                raise HarnessError(sentence, remedy="Put the folder back, or make it readable.") from error
+                raise _unreadable(vault.root, error) from error
             if isinstance(error, OSError):
                 raise HarnessError(f"No checkpoint could be made of {vault.root}: {error}.") from error
             raise
@@ -252,10 +252,15 @@ def _opened(root: str) -> Iterator[Handles]:
     try:
         handles = Handles(root)
     except OSError as error:
-        sentence = f"The workspace {root} cannot be read: {error.strerror}."
-        raise HarnessError(sentence, remedy="Put the folder back, or make it readable.") from error
+        raise _unreadable(root, error) from error
     with handles:
         yield handles
+
+
+def _unreadable(root: str, error: OSError) -> HarnessError:
+    gone = error.errno == errno.ENOENT
+    what = "is not there any more" if gone else f"cannot be read: {error.strerror or error}"
+    return HarnessError(f"The workspace {root} {what}.", remedy="Put the folder back, or make it readable.")
 
 
 def _uncovered(tree: Tree) -> tuple[Uncovered, ...]:
