@@ -39,7 +39,7 @@ def show_task(client: Client, word: str, as_json: bool) -> int:
     head = [task["task"], task["agent"], f'"{render.one_line(task["title"])}"', labels, priority]
     render.out("  ".join(render.one_line(word) for word in head if word))
     rows = [*_end(task), *_said(task)] if task["ended_at"] else [*_stands(task), *_doing(task)]
-    rows += [*_degraded(task), *_asks(task), *_failed(task), *_next(task), *_place(task)]
+    rows += [*_jobs(task), *_degraded(task), *_asks(task), *_failed(task), *_next(task), *_place(task)]
     render.out_lines(f"{render.pad(name, 8)} {render.one_line(text)}".rstrip() for name, text in rows)
     _show_budgets(task)
     _show_policies(task)
@@ -127,6 +127,12 @@ def _doing(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     else:
         life = f", last sign of life {render.duration(progress['life_s'])} ago" if "life_s" in progress else ""
         yield "doing", f"{render.doing(task['doing'])}{since}{life}"
+
+
+def _jobs(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for job in task.get("jobs", ()):
+        left = "" if job["kind"] == "slow" else ", left behind by a command that ended"
+        yield "job", f"{job['job']} runs for {render.duration(time.time() - job['since'])}{left}: {job['command']}"
 
 
 def _asks(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -227,6 +233,8 @@ def _show_policies(task: Mapping[str, Any]) -> None:
     words = f"{', '.join(chosen)}, the rest default" if chosen else "all default"
     render.out()
     render.out(render.one_line(f"policies r{task['revision']}{pinned}   {words}"))
+    for sentence in task.get("policies_missing", ()):
+        render.out(render.one_line(f"         {sentence}; the next one in line holds instead"))
 
 
 # What the answers of the inbox mean, in a few words.

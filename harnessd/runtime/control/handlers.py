@@ -146,6 +146,7 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
                 "state_since": await self._since(task),
                 "next": steps + way.steps(task, stands["way"]),
                 "waits_behind": await self._store.waits_for(task.id) if task.state is TaskState.QUEUED else None,
+                "jobs": [show.show_job(job) for job in await self._store.open_jobs() if job.task == task.id],
                 "questions": [show.show_question(one, task) for one in await self._store.questions(task.id)],
             }
         )
@@ -297,6 +298,7 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
             "model": effective.get("model", task.draft.model),
             "budgets": self._budgets(task, effective),
             "policies": effective.get("policies", {}),
+            "policies_missing": effective.get("missing", []),
             "revision": effective.get("revision", 0),
             "pinned": task.draft.pinned_revision is not None,
         }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harnessd.domain.effect import Effect
+from harnessd.domain.jobs import KeptJob
 from harnessd.domain.record import Question, StoredDecision, StoredEvent
 from harnessd.domain.session import Node
 from harnessd.domain.task import StopReason, Task, TaskState
@@ -206,6 +207,11 @@ def show_event(event: StoredEvent) -> dict[str, Any]:
         "revision": event.revision,
         "trace": event.trace,
     }
+
+
+def show_job(job: KeptJob) -> dict[str, Any]:
+    """A background command that still runs."""
+    return {"job": job.id, "kind": job.kind, "command": job.command, "since": job.began_at, "life_s": job.life_s}
 
 
 def show_question(question: Question, task: Task | None) -> dict[str, Any]:

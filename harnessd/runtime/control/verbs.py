@@ -113,6 +113,7 @@ class Verbs:
             return _answer(task, "send", already=False, dry=True)
         message = accept(await self._store.send(task.id, text, self._clock.now(), by))
         self._live.tell(task.id, "message")
+        self._live.wake()  # a word wakes a task that is parked on its jobs
         return _answer(task, "send", already=False, dry=False) | {"message": message.id}
 
     async def _set(self, task: Task, body: Mapping[str, Any], by: str, *, dry: bool) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class InForce:
             "limits": limits,
             "model": draft.model or model_of(draft.agent),
             "policies": {kind: {"name": name, "why": why} for kind, (name, why) in policies.chosen.items()},
+            "missing": list(policies.missing),
             "revision": policies.revision,
         }
 
