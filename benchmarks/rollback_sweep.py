@@ -96,8 +96,8 @@ def _kill(daemon: Running, task: str, wish: dict[str, str], how: str) -> None:
 
 
 def _ask(socket: str, task: str, wish: dict[str, str]) -> None:
-    with contextlib.suppress(Problem):  # the daemon dies under it
-        Client(socket).post(f"/v1/tasks/{task}/rollback", wish)
+    with contextlib.closing(Client(socket)) as client, contextlib.suppress(Problem):  # the daemon dies under it
+        client.post(f"/v1/tasks/{task}/rollback", wish)
 
 
 def _compare(client: Client, task: str, space: Path, sides: dict[str, Known]) -> Iterator[str]:

@@ -76,7 +76,10 @@ def test_wheel_holds_the_unit(wheel: Path) -> None:
 
 
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
-    assert {name.split("/")[0] for name in names(wheel)} == {"harnessd", f"harnessd-{harnessd.__version__}.dist-info"}
+    own = f"harnessd-{harnessd.__version__}"
+    assert {name.split("/")[0] for name in names(wheel)} == {"harnessd", f"{own}.dist-info", f"{own}.data"}
+    data = [name for name in names(wheel) if name.startswith(f"{own}.data/")]
+    assert all(name.startswith(f"{own}.data/data/share/man/man1/") for name in data), data
 
 
 def test_metadata_says_what_it_is(wheel: Path) -> None:

@@ -42,8 +42,12 @@ ECHO = {
 
 
 def kept(daemon: Running, but: str = "") -> bytes:
-    """Everything the daemon wrote: store with its side files, artefacts, log."""
+    """Everything the daemon wrote: store with its side files, artefacts, log.
+
+    Not the contents of checkpoints: they are the workspace's own bytes, which a rollback gives back as they were.
+    """
     files = [path for path in daemon.folder.rglob("*") if path.is_file() and path.name not in ("harness.yaml", but)]
+    files = [path for path in files if "checkpoints" not in path.relative_to(daemon.folder).parts]
     assert any(path.name == "harnessd.db" for path in files)
     return b"".join(path.read_bytes() for path in files)
 
