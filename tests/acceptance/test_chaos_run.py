@@ -85,14 +85,14 @@ def test_the_table_is_measured(tmp_path: Path) -> None:  # R8.1, R8.2
     for row in rows:
         assert row["tasks"] == TASKS
         assert (row["duplicates"], row["untrue"]) == (0, 0), row
-        assert row["requests"] <= 1.7 * row["begun"]
+        assert row["requests"] <= 2.0 * row["begun"]
         assert 0 < row["by_time"] <= 1
     bare, retried, contained, *_ = rows
     # Three standard deviations of some 35 and 50 draws.
     assert bare["requests_availability"] == pytest.approx(bare["requests_expected"], abs=0.25)
     assert retried["requests_availability"] == pytest.approx(retried["requests_expected"], abs=0.14)
     assert bare["done"] < retried["done"] < contained["done"]
-    assert contained["requests_for_each_needed"] <= 1.7
+    assert contained["requests_for_each_needed"] <= 2.0
     # What line 2 leaves is for the lines behind it alone.
     assert set(contained["left"]) <= {"context_overflow", "execution_failed", "invalid_request"}
     assert contained["done"] + sum(contained["left"].values()) == TASKS

@@ -31,6 +31,7 @@ QUOTAS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("quota", QUOTAS.values(), ids=QUOTAS)
 def test_fifty_tasks_do_not_storm_a_service_that_limits_them(tmp_path: Path, quota: dict[str, Any]) -> None:
     # R3.2, R3.15, R3.16: under the shipped policies; nobody told harnessd of the limit
@@ -42,7 +43,7 @@ def test_fifty_tasks_do_not_storm_a_service_that_limits_them(tmp_path: Path, quo
         client = daemon.start()
         for number in range(TASKS):
             daemon.submit(client, prompt=f"Job {number}.", workspace=str(daemon.workspace(str(number))))
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 120
         while client.get("/v1/status")["tasks"]["completed"] < TASKS:
             assert time.monotonic() < ends, client.get("/v1/status")
             time.sleep(0.1)
