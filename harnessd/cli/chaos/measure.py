@@ -26,7 +26,7 @@ _LOOK_S = 0.25
 _TASK_S, _LAYER_S = 0.5, 120.0  # patience with a layer: so much a task, and so much on top
 _PAGE = 10_000
 _WORKERS = 24
-TOOLS = ("read_file", "write_file", "edit_file", "http_request")
+TOOLS = ("read_file", "write_file", "bash", "http_request")
 
 
 @click.command()

@@ -89,7 +89,7 @@ def script(mix: Mix, seed: int, place: str) -> dict[str, Any]:
     sign = {"tool": "http_request", "args": {"method": "POST", "url": f"http://{place}/sign/{{job}}", "body": "sign"}}
     wrong = [
         {"tool": "write_file", "args": {"path": "wrong.txt", "content": "wrong {step}"}},
-        {"tool": "edit_file", "args": {"path": "wrong.txt", "old": "right {step}", "new": "right"}},
+        {"tool": "bash", "args": {"command": "grep -q right wrong.txt || { echo wrong.txt is not right; exit 3; }"}},
     ]
     job = {"job": r"Job ([a-z0-9-]+)"}
 
@@ -109,7 +109,7 @@ def script(mix: Mix, seed: int, place: str) -> dict[str, Any]:
             "captures": job,
             "call": sign,
         },
-        {"name": "go wrong", "when": {"user_matches": "rough", "results": {"max": 12}}, "call": wrong},
+        {"name": "go wrong", "when": {"user_matches": "rough", "results": {"max": 14}}, "call": wrong},
         {"name": "give up", "when": {"user_matches": "rough"}, "say": "I do not get on."},
         {"name": "sign", "when": {"user_matches": "Job"}, "captures": job, "call": sign},
     ]
