@@ -23,7 +23,7 @@ from harnessd.domain.decision import (
     Rollback,
     Stop,
 )
-from harnessd.domain.effect import Effect, EffectClass, EffectState
+from harnessd.domain.effect import EffectState
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import FinishReason, ModelRequest, Usage
 from harnessd.domain.record import AskPerson, TakeMessage
@@ -107,20 +107,8 @@ def call_model(s: Situation, model: ModelFacts) -> None:
     )
     if s.counters.episode_at is None:
         s.count(episode_at=s.at)
-    effect = s.plan(
-        Effect(
-            id="",
-            kind="model",
-            node=s.head or "",
-            call_id="",
-            name=f"model/{model.alias}",
-            effect_class=EffectClass.READ_ONLY,
-            state=EffectState.INTENT,
-            arguments={"reserved_usd": reserved, "max_tokens": most, "estimated": measuring.raw_size(s)},
-            attempt=s.counters.tries + 1,
-            at=s.at,
-        )
-    )
+    about = {"reserved_usd": reserved, "max_tokens": most, "estimated": measuring.raw_size(s)}
+    effect = s.plan_model_call(model.alias, s.counters.tries + 1, about)
     s.count(reserved_usd=reserved, wait_until=None)
     s.doing = f"waiting for model/{model.alias}, try {effect.attempt}"
     s.in_flight[effect.id] = None

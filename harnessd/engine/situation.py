@@ -209,6 +209,23 @@ class Situation:
         self.records.append(PlanEffect(planned))
         return planned
 
+    def plan_model_call(self, alias: str, attempt: int, arguments: Mapping[str, Any]) -> Effect:
+        """The intent of one attempt of a model call; what it may cost is among the arguments."""
+        return self.plan(
+            Effect(
+                id="",
+                kind="model",
+                node=self.head or "",
+                call_id="",
+                name=f"model/{alias}",
+                effect_class=EffectClass.READ_ONLY,
+                state=EffectState.INTENT,
+                arguments=arguments,
+                attempt=attempt,
+                at=self.at,
+            )
+        )
+
     def settle(self, effect: str, state: EffectState, **result: Any) -> None:
         """The outcome of an intent."""
         self.effects[effect] = replace(self.effects[effect], state=state, result=result)

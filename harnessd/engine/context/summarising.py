@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from harnessd.defence.line3_repair.compaction import summary
 from harnessd.defence.line3_repair.compaction.plan import Plan, Scene, longest_summary, shares
-from harnessd.domain.effect import Effect, EffectClass, EffectState
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import Message, ModelRequest, TextBlock, Usage
 from harnessd.engine import links, reserving
@@ -67,25 +66,8 @@ def ask(s: Situation, model: ModelFacts, scene: Scene, plan: Plan, tries: int) -
     if why := _too_dear(s, reserved, round(estimated * factor) + tokens):
         return why
     request = ModelRequest(writer.alias, summary.SYSTEM, (Message("user", (TextBlock(text),)),), (), tokens)
-    effect = s.plan(
-        Effect(
-            id="",
-            kind="model",
-            node=s.head or "",
-            call_id="",
-            name=f"model/{writer.alias}",
-            effect_class=EffectClass.READ_ONLY,
-            state=EffectState.INTENT,
-            arguments={
-                "purpose": PURPOSE,
-                "reserved_usd": reserved,
-                "max_tokens": tokens,
-                "estimated": estimated,
-            },
-            attempt=tries + 1,
-            at=s.at,
-        )
-    )
+    about = {"purpose": PURPOSE, "reserved_usd": reserved, "max_tokens": tokens, "estimated": estimated}
+    effect = s.plan_model_call(writer.alias, tries + 1, about)
     if s.counters.episode_at is None:
         s.count(episode_at=s.at)
     s.count(reserved_usd=reserved, wait_until=None)
