@@ -94,7 +94,8 @@ class DiskGuard(Room):
         """One look, and what follows from it."""
         refused, self._refused = self._refused, False
         try:
-            free = await asyncio.to_thread(free_part, self.folder)
+            # Not in a thread: a network file system, which alone answers late, is refused when the store is opened.
+            free = free_part(self.folder)
         except OSError:
             return  # a folder that is gone is the store's to tell
         state, rule = disk(self.policy(), free)

@@ -81,9 +81,9 @@ class Forks:
             self._events.close()
             self._events = None
 
-    def catch_up(self) -> None:
-        """Take in all that the kernel has told until now."""
-        missed = False
+    def catch_up(self) -> int:
+        """Take in all that the kernel has told until now; give how many events that were."""
+        missed, told = False, 0
         while self._events is not None:
             try:
                 event = self._events.recv(_EVENT_MAX)
@@ -94,6 +94,7 @@ class Forks:
                     raise
                 missed = True
                 continue
+            told += 1
             if _WHAT.unpack_from(event, _HEAD.size)[0] == _FORK:
                 _, parent, thread, child = _FORKED.unpack_from(event, _HEAD.size)
                 if thread == child:  # else a new thread of a process that is known
@@ -105,6 +106,7 @@ class Forks:
             known = list(self.below.items())
             old, new = known[: -_REMEMBERED // 2], known[-_REMEMBERED // 2 :]
             self.below = dict([one for one in old if ancestors(one[0])] + new)
+        return told
 
     def _forked(self, parent: int, child: int) -> None:
         self.below.pop(child, None)  # the pid's former owner is gone; and dicts keep the order of coming

@@ -37,7 +37,10 @@ _INFO = struct.Struct("=BBH")  # struct fanotify_event_info_header
 _FOLDER_AND_NAME = 2
 _READ_BYTES = 1 << 16
 GLIMPSE_S = 0.02  # not more often, however many changes are heard of
-CATCH_UP_S = 1.0  # forks are taken in at least this often, long before the kernel's room for them is full
+# Forks are taken in this often, long before the kernel's room for them is full: the longer time where hardly anybody
+# forks. A burst that fills the room all the same is told as dropped, and then whoever is not known counts as unsure.
+CATCH_UP_S, CATCH_UP_QUIET_S = 1.0, 8.0
+FEW_FORKS = 200
 
 A_TOOL = "a tool"
 
@@ -135,14 +138,16 @@ class Writers:
             self._forks.close()
             self.blind = "closed"
 
-    def catch_up(self) -> None:
-        """Take in what the kernel has told. Changes first: the forks that made their writers were told before."""
+    def catch_up(self) -> int:
+        """Take in what the kernel has told; give how many forks. Changes first: their writers' forks came before."""
+        forks = 0
         with self._lock, contextlib.suppress(OSError):
             changes = [change for target, group in self._groups.items() for change in _changes(group, target)]
-            self._forks.catch_up()
+            forks = self._forks.catch_up()
             now = time.monotonic()
             self._seen += [(now, name) for name in {self._name(pid) for pid in changes}]
             self._forks.dropped = False
+        return forks
 
     def _name(self, pid: int | None) -> str:
         """A task, A_TOOL, "" for somebody else and "?" for somebody unknown."""
@@ -164,14 +169,15 @@ class Writers:
 
     def _work(self) -> None:
         """Look at once when something changes: the task of a tool is known best while it runs."""
+        pause_s = CATCH_UP_S
         while self._thread is not None:
             poll = select.poll()
             for descriptor in (self._bell[0], *list(self._groups.values())):
                 poll.register(descriptor, select.POLLIN)
-            poll.poll(CATCH_UP_S * 1000)
+            poll.poll(pause_s * 1000)
             with contextlib.suppress(OSError):
                 os.read(self._bell[0], 64)
-            self.catch_up()
+            pause_s = CATCH_UP_S if self.catch_up() >= FEW_FORKS else min(2 * pause_s, CATCH_UP_QUIET_S)
 
 
 def _below(daemon: int) -> Iterator[int]:
