@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -22,7 +22,19 @@ DAMAGED = "(the record of this task is damaged in the store)"
 SYMBOL_FOR_NULL = "\N{SYMBOL FOR NULL}"
 
 
-_json_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _made_once() -> Callable[[Any], str]:
+    """`JSONEncoder.encode` builds its inner encoder anew at each call, which costs more than a small value itself."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # an interpreter without the accelerator
+        return _encoder.encode
+    inner = make(None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
+    return lambda value: "".join(inner(value, 0))
+
+
+_json_text = _made_once()
 
 
 def encode(value: Any) -> str:
