@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -113,6 +114,11 @@ class AckedMark:
 Identities = tuple[tuple[int, int] | None, ...]
 
 
+@lru_cache(maxsize=16)
+def _places(database: Path) -> tuple[str, ...]:
+    return (str(database), str(beside(database, "-wal")), str(beside(database, "-shm")))
+
+
 def identities(database: Path, count: int = 3) -> Identities:
     """Device and inode of the database, its log and its index, by `stat` alone.
 
@@ -120,7 +126,7 @@ def identities(database: Path, count: int = 3) -> Identities:
     the process holds on it, and the next reader elsewhere would delete the log under us.
     """
     found: list[tuple[int, int] | None] = []
-    for path in (database, beside(database, "-wal"), beside(database, "-shm"))[:count]:
+    for path in _places(database)[:count]:
         try:
             status = os.stat(path)  # noqa: PTH116 - three of these before every commit: no objects for them
         except FileNotFoundError:
