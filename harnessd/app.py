@@ -228,7 +228,9 @@ class _Daemon:
         state = self.configured.state
         retention = lambda: in_force.policies.retention  # noqa: E731 - what is in force changes
         self.care = Care(store, self.clock, self.redactor.text, state, retention, self._workspace(state))
-        self.jobs = Jobs(self.care.book, mark=sha256(os.fsencode(state)).hexdigest()[:12], scrub=self.redactor.file)
+        self.care.starts.limits = self.settings.restarts
+        mark = sha256(os.fsencode(state)).hexdigest()[:12]
+        self.jobs = Jobs(self.care.book, mark=mark, scrub=self.redactor.file, crashpoint=self.crash)
         built_in = builtin_tools(confine, self.jobs, self.settings.http_request.private)
         self.tools = {**built_in, **command_tools(self._declared(), self.jobs)}
         self.catalog = self.configured.catalog(self.tools, TOUCHES, ACTS)
@@ -327,6 +329,7 @@ class _Daemon:
             waits=start.waits,
             files=self._candidate(),
             agents=self.settings.agents,
+            crashpoint=self.crash,
         )
 
     def _telling(self, store: SqlStore, clients: Clients, in_force: InForce) -> Telling:

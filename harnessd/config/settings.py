@@ -173,6 +173,15 @@ class Store(Shape):
     lease: Lease = Field(Lease(), description="Leases of running tasks.")
 
 
+class Restarts(Shape):
+    """When the daemon no longer resumes by itself what its own deaths interrupted."""
+
+    unclean: Annotated[int, Count(low="1", high="1M")] = Field(
+        3, description="So many unclean starts within `within` pause what they interrupted, for a person."
+    )
+    within: Annotated[float, Duration(low="1s", high="24h")] = Field(300.0, description="The time they are counted in.")
+
+
 class Socket(Shape):
     """Where harnessctl talks to the daemon."""
 
@@ -322,6 +331,7 @@ class Settings(BaseSettings, Shape):
     drain: Annotated[float, Duration(low="0s", high="24h")] = Field(
         60.0, description="Time to finish steps at the end."
     )
+    restarts: Restarts = Field(Restarts(), description="Unclean starts of the daemon itself.")
     policies: PolicyFolder = Field(PolicyFolder(), description="The operator's policies.")
     workspaces: Workspaces = Field(Workspaces(), description="Where tasks may work.")
     models: dict[str, ModelSettings] = Field(description="Model aliases.")

@@ -173,6 +173,7 @@ class Pool:
             await asyncio.gather(*self._serving.values(), return_exceptions=True)
         if self._heart is not None:
             self._heart.cancel()
+        self._around.crashpoint("J24-after")
         return cut
 
     async def abandon(self) -> None:
@@ -188,8 +189,9 @@ class Pool:
         """Give a running task the words that persons said to it since."""
         runner = self._runners.get(task)
         if runner is not None:
-            for message in (await self._store.history(task)).messages:
-                runner.hear(message)
+            history = await self._store.history(task)
+            for message in history.messages:
+                runner.hear(message, history.ended_jobs)
 
     async def _claim_if_there_is_room(self) -> None:
         try:

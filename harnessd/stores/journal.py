@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harnessd.domain.effect import Effect
+from harnessd.domain.events import EventType
 from harnessd.domain.failure import HarnessError, IllegalEvent
 from harnessd.domain.ports import History
 from harnessd.domain.record import (
@@ -13,8 +14,11 @@ from harnessd.domain.record import (
     AskPerson,
     ChangeTask,
     MovePointer,
+    PlanEffect,
     Question,
     Record,
+    RecordEvent,
+    SettleEffect,
     StoredDecision,
     StoredEvent,
 )
@@ -69,8 +73,9 @@ class Journal(Kernel):
         """See the port. Raises HarnessError for an unknown task and for a path with a hole."""
         params = {"task": task}
         names = ("task_by_id", "session", "path", "effects", "messages_waiting", "questions_of", "checkpoints")
+        names += ("job_codes",)
         found = await self._database.fetch(tuple(Statement(name, params) for name in names))
-        task_rows, session, path_rows, effects, messages, questions, checkpoints = found
+        task_rows, session, path_rows, effects, messages, questions, checkpoints, jobs = found
         if not task_rows:
             raise HarnessError(f"There is no task {task}.")
         path = whole_path(task, session, path_rows)
@@ -81,6 +86,7 @@ class Journal(Kernel):
             messages=tuple(message_from(row) for row in messages),
             questions=_of_open_calls(path, [question_from(row) for row in questions]),
             changed=frozenset(one.node for one in (Checkpoint(*row) for row in checkpoints) if one.why == "after"),
+            ended_jobs={str(row[0]): int(row[1]) for row in jobs},
         )
 
     async def effects(self, task: str) -> Sequence[Effect]:
@@ -100,22 +106,44 @@ class Journal(Kernel):
 def points_of(records: Sequence[Record]) -> tuple[str, ...]:
     """The crash points that lie at the edges of this unit.
 
-    J14: between a result node and the next turn. J16: between a pointer's move and what follows. J20: between a
-    question's row and the notification. J21: between a task's end and the cleanup behind it. J13 does not exist:
-    outcome and result node are one unit.
+    J8: between an assistant node with calls and their intents. J13: between an outcome and its result node. J14:
+    between a result node and the next turn. J16: between a pointer's move and what follows. J17: between a summary and
+    its node. J18: between a counter and its warning. J20: between a question's row and the notification. J21: between
+    a task's end and the cleanup behind it. At J8, J13, J17 and J18 both are one unit: a crash finds both or neither.
     """
     points: set[str] = set()
+    kinds: set[NodeKind] = set()
+    intent = outcome = False
     for record in records:
         if isinstance(record, AppendNode):
-            if record.node.kind is NodeKind.TOOL_RESULT:
-                points.add("J14")
-        elif isinstance(record, MovePointer):
-            points.add("J16")
-        elif isinstance(record, AskPerson):
-            points.add("J20")
-        elif isinstance(record, ChangeTask) and TARGETS[record.verb].ended:
-            points.add("J21")
+            kinds.add(record.node.kind)
+        elif isinstance(record, PlanEffect):
+            intent = intent or record.effect.kind == "tool"
+        elif isinstance(record, SettleEffect):
+            outcome = True
+        elif point := _point_of(record):
+            points.add(point)
+    if NodeKind.TOOL_RESULT in kinds:
+        points |= {"J13", "J14"} if outcome else {"J14"}
+    if intent and NodeKind.ASSISTANT in kinds:
+        points.add("J8")
+    if NodeKind.COMPACTION in kinds:
+        points.add("J17")
     return tuple(sorted(points)) if points else ()
+
+
+def _point_of(record: Record) -> str:
+    match record:
+        case MovePointer():
+            return "J16"
+        case RecordEvent(type=EventType.BUDGET_WARNING):
+            return "J18"
+        case AskPerson():
+            return "J20"
+        case ChangeTask(verb=verb) if TARGETS[verb].ended:
+            return "J21"
+        case _:
+            return ""
 
 
 def whole_path(task: str, session: Rows, rows: Rows) -> tuple[Node, ...]:

@@ -80,15 +80,22 @@ class Jobs(JobKeeper):
     """All that runs for tasks: jobs in the background, and the calls that are being waited for."""
 
     def __init__(
-        self, book: JobBook | None = None, *, mark: str = "", scrub: Callable[[Path], None] = lambda _: None
+        self,
+        book: JobBook | None = None,
+        *,
+        mark: str = "",
+        scrub: Callable[[Path], None] = lambda _: None,
+        crashpoint: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`book` is where jobs are written down, `mark` what all processes of this installation are known by.
 
-        `scrub` strikes secrets out of an output file, without changing its length; called off the loop.
+        `scrub` strikes secrets out of an output file, without changing its length; called off the loop. `crashpoint` is
+        called with the name of each point passed.
         """
         self._book: JobBook = book or Unwritten()
         self.mark = mark
         self._scrub = scrub
+        self._crashpoint = crashpoint
         self._jobs: dict[str, dict[str, Job]] = {}
         self._attended: dict[str, dict[str, Running]] = {}
         self._heard: list[Callable[[JobEnded], None]] = []
@@ -99,6 +106,7 @@ class Jobs(JobKeeper):
     @contextlib.contextmanager
     def attend(self, context: ToolContext, running: Running) -> Iterator[None]:
         """Know of a command while its call waits for it, so that it has a sign of life and ends with its task."""
+        self._crashpoint("J10")
         calls = self._attended.setdefault(context.task, {})
         calls[context.call_id] = running
         self._remember(running, context.task)
@@ -129,7 +137,9 @@ class Jobs(JobKeeper):
             job.code = running.ended.result().code
         self._jobs.setdefault(context.task, {})[job.id] = job
         try:
+            self._crashpoint("J19-before")
             await self._book.begun(job.kept())
+            self._crashpoint("J19-after")
         except BaseException:
             self._jobs[context.task].pop(job.id)
             raise

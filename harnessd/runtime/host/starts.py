@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from harnessd.domain.events import EventType
@@ -13,13 +13,28 @@ from harnessd.domain.ports import Clock, Journal
 from harnessd.runtime import telemetry
 
 _log = telemetry.log("starts")
-# R6.1a: three unclean starts in five minutes bring the daemon up without resuming.
-WITHIN_S = 300.0
-TOO_MANY = 3
 
 
 class StartsStore(StartStore, Journal, Protocol):
     """What is asked of the store."""
+
+
+class Limits(Protocol):
+    """`restarts` of harness.yaml: so many unclean starts in so many seconds bring the daemon up without resuming."""
+
+    @property
+    def unclean(self) -> int: ...
+
+    @property
+    def within(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Shipped:
+    """R6.1a: three in five minutes."""
+
+    unclean: int = 3
+    within: float = 300.0
 
 
 @dataclass(slots=True)
@@ -28,6 +43,7 @@ class Starts:
 
     store: StartsStore
     clock: Clock
+    limits: Limits = field(default_factory=_Shipped)
     at: float = 0.0
     held: int = 0
     unclean: int = 0
@@ -35,14 +51,16 @@ class Starts:
     async def begin(self, interrupted: int) -> None:
         """Note the start; `interrupted` tasks were queued again by it. Called before anything is claimed."""
         self.at = self.clock.now()
-        self.unclean = await self.store.begin_start(self.at, WITHIN_S)
+        self.unclean = await self.store.begin_start(self.at, self.limits.within)
         await self.store.log(
             EventType.DAEMON_STARTED, {"unclean_starts": self.unclean, "interrupted": interrupted}, self.at
         )
-        if self.unclean < TOO_MANY:
+        if self.unclean < self.limits.unclean:
             self.held = await self.store.held()
             return
-        why = f"harnessd started {self.unclean} times within 5 minutes after unclean ends"
+        minutes, seconds = divmod(self.limits.within, 60)
+        span = f"{self.limits.within:g} s" if seconds else f"{minutes:g} minutes"
+        why = f"harnessd started {self.unclean} times within {span} after unclean ends"
         count = await self.store.hold_interrupted(self.at, f"{why}; it was not resumed by itself")
         self.held = await self.store.held()
         sentence = f"{why[0].upper()}{why[1:]}: {count} interrupted tasks are paused until a person resumes them."

@@ -15,6 +15,7 @@ from harnessd.domain.durable.revision import Revision, RevisionDraft, RevisionSt
 from harnessd.domain.ports import Clock, Refused
 from harnessd.policy import Problem
 from harnessd.runtime import telemetry
+from harnessd.runtime.crashpoints import Crashpoint, nowhere
 from harnessd.runtime.policies.authors import Authors
 from harnessd.runtime.policies.in_force import InForce, Standing
 
@@ -87,6 +88,7 @@ class Keeper:
     authors: Authors = field(default_factory=Authors)
     waits: Revision | None = None  # what was held when the daemon last ran
     agents: Mapping[str, Any] | None = None  # as they are in force; None: not known yet
+    crashpoint: Crashpoint = nowhere
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def take(
@@ -278,7 +280,9 @@ class Keeper:
         what = ", ".join(candidate.files) or "built-in defaults"
         draft = await self._draft(candidate, RevisionState.IN_FORCE, what, by, note)
         now = self.clock.now()
+        self.crashpoint("J23")
         number = await self.store.add_revision(draft, now)
+        self.crashpoint("J23-after")
         self.in_force.swap(candidate.policies.at(number), now, candidate.trigger)
         if not self.running():
             COLLECTOR.walk_if_due()

@@ -172,6 +172,7 @@ class Carrier:
         sentence = _sentence(rollback, restored)
         data = {"from": rollback.since, "to": rollback.to, "checkpoint": rollback.checkpoint, "by": rollback.by}
         was = {} if back else rollback.was
+        self._hands.crashpoint("J16-end")
         verb = Verb.PAUSE
         if rollback.after == "queued" and (back or rollback.note):
             verb = Verb.ROLLED_BACK
@@ -190,6 +191,7 @@ class Carrier:
             free=rollback.free,
             was=was,
         )
+        self._hands.crashpoint("J16-after")
         self._hands.wake()
         log = _log.info if back else _log.warning
         log("rolled_back" if back else "rollback_failed", task=task.id, words=sentence)
