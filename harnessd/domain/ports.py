@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 from harnessd.domain.durable.breaker_store import BreakerStore
 from harnessd.domain.durable.outbox import OutboxStore
 from harnessd.domain.durable.revision import RevisionStore
+from harnessd.domain.durable.store_figures import FiguresStore
 from harnessd.domain.effect import Effect, EffectClass
 from harnessd.domain.failure import Failure
 from harnessd.domain.jobs import JobStore, OwedJob, StartStore
@@ -369,6 +370,7 @@ class Store(
     CheckpointStore,
     RollbackStore,
     TransferStore,
+    FiguresStore,
     Protocol,
 ):
     """One durable store."""

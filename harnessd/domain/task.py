@@ -133,6 +133,7 @@ class Lease:
     owner: str
     epoch: int
     expires_at: float  # seconds since the Unix epoch
+    trace: str = ""  # of this attempt, 32 hexadecimal digits; known to whoever claimed, and to the event `started`
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, TextIO
 
 import structlog
 
+from harnessd.runtime.observing.sink import JOURNAL, Line, Sink, journal_name
 from harnessd.runtime.redact import Redactor
 
 Log = structlog.stdlib.BoundLogger
@@ -27,8 +29,14 @@ _COUNT_S = 60.0
 _KINDS = 512
 
 
-def configure(redactor: Redactor, *, stream: TextIO | None = None, debug: bool = False) -> None:
-    """Set the log pipeline up once, secrets struck out last of all processors."""
+def configure(
+    redactor: Redactor, *, stream: TextIO | None = None, debug: bool = False, journal_socket: str = JOURNAL
+) -> Sink:
+    """Set the log pipeline up once, secrets struck out last of all processors; gives where the lines go.
+
+    Where standard error is the journal's stream, events go there by its native protocol, each value a field of its own
+    (`journalctl HARNESS_TASK=8k41d2`); as lines with a level in front where its socket cannot be reached.
+    """
 
     def strike_out(_: Any, __: str, event: Fields) -> Fields:
         return {key: redactor.value(value) for key, value in event.items()}
@@ -37,6 +45,9 @@ def configure(redactor: Redactor, *, stream: TextIO | None = None, debug: bool =
     journal = _is_journal(out)
     terminal = out.isatty()
     stamp = () if journal else (structlog.processors.TimeStamper(fmt="iso", utc=True),)
+    lost: Callable[[int], Line] = partial(_lost, journal=journal, terminal=terminal)
+    sink = Sink(out.fileno(), lost=lost, journal=journal_socket if journal else None)
+    console = structlog.dev.ConsoleRenderer(colors=False)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -45,15 +56,16 @@ def configure(redactor: Redactor, *, stream: TextIO | None = None, debug: bool =
             *stamp,
             structlog.processors.dict_tracebacks,
             strike_out,
-            *((_one_line, structlog.dev.ConsoleRenderer(colors=False)) if terminal else (_json(journal=journal),)),
+            *((_one_line, _console(console)) if terminal else (_json(journal=journal),)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=lambda *_: _ToSink(sink),
         cache_logger_on_first_use=True,
     )
     # What libraries say goes the same way: one line each, secrets struck out.
     root = logging.getLogger()
     root.handlers[:] = [*(each for each in root.handlers if not isinstance(each, _Libraries)), _Libraries()]
+    return sink
 
 
 def log(name: str) -> Any:
@@ -102,14 +114,61 @@ class _Libraries(logging.Handler):
         say(record.getMessage(), **fields)
 
 
-def _json(*, journal: bool) -> Callable[[Any, str, Fields], str]:
+class _ToSink:
+    """The last step of the pipeline: a line is handed over, whatever its level."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def msg(self, line: Line) -> None:
+        """Hand over."""
+        self._sink.put(line)
+
+    debug = info = warning = error = critical = exception = fatal = msg
+
+
+Step = Callable[[Any, str, Fields], tuple[tuple[Line], dict[str, Any]]]
+
+
+def _json(*, journal: bool) -> Step:
     render = structlog.processors.JSONRenderer(sort_keys=False, ensure_ascii=False, default=str)
 
-    def line(logger: Any, name: str, event: Fields) -> str:
+    def line(logger: Any, name: str, event: Fields) -> tuple[tuple[Line], dict[str, Any]]:
+        fields = _journal_fields(event) if journal else None
         text = _UNSAFE.sub(_escaped, str(render(logger, name, event)))
-        return f"<{_JOURNAL_LEVELS.get(str(event.get('level')), 6)}>{text}" if journal else text
+        level = _JOURNAL_LEVELS.get(str(event.get("level")), 6)
+        return (Line(f"<{level}>{text}" if journal else text, fields),), {}
 
     return line
+
+
+def _console(render: structlog.dev.ConsoleRenderer) -> Step:
+    def line(logger: Any, name: str, event: Fields) -> tuple[tuple[Line], dict[str, Any]]:
+        return (Line(str(render(logger, name, event))),), {}
+
+    return line
+
+
+def _journal_fields(event: Fields) -> dict[str, str]:
+    """What the journal keeps: a line for people, and every value under a name of its own."""
+    told = {name: value for name, value in event.items() if name not in ("event", "level", "component")}
+    words = " ".join(f"{name}={_safe(value)}" for name, value in told.items())
+    fields = {
+        "MESSAGE": f"{_safe(str(event.get('event', '')))} {words}".rstrip(),
+        "PRIORITY": str(_JOURNAL_LEVELS.get(str(event.get("level")), 6)),
+        "SYSLOG_IDENTIFIER": "harnessd",
+    }
+    return fields | {
+        journal_name(name): value if isinstance(value, str) else str(value) for name, value in event.items()
+    }
+
+
+def _lost(count: int, *, journal: bool, terminal: bool) -> Line:
+    """The line that says what nobody will read."""
+    event: Fields = {"event": "log_lines_dropped", "level": "warning", "component": "log", "count": count}
+    if terminal:
+        return Line(f"[warning] log_lines_dropped count={count}")
+    return _json(journal=journal)(None, "warning", event)[0][0]
 
 
 def _one_line(_: Any, __: str, event: Fields) -> Fields:

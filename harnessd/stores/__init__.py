@@ -10,6 +10,7 @@ from harnessd.stores import files
 from harnessd.stores.journal import Journal
 from harnessd.stores.operations.breakers import Breakers
 from harnessd.stores.operations.checkpoints import Checkpoints
+from harnessd.stores.operations.figures import Figures
 from harnessd.stores.operations.jobs import Jobs
 from harnessd.stores.operations.outbox import Outbox
 from harnessd.stores.operations.revisions import Revisions
@@ -21,7 +22,9 @@ from harnessd.stores.sqlite import SqliteDatabase
 from harnessd.stores.verbs import Verbs
 
 
-class SqlStore(Verbs, Sessions, Journal, Revisions, Breakers, Outbox, Jobs, Starts, Checkpoints, Rollbacks, Transfers):
+class SqlStore(
+    Verbs, Sessions, Journal, Revisions, Breakers, Outbox, Jobs, Starts, Checkpoints, Rollbacks, Transfers, Figures
+):
     """`Store` of the domain's ports over one database."""
 
 

@@ -117,10 +117,12 @@ class Queue(Kernel):
 
     async def _claim(self, owner: str, count: int, now: float, expires: float, full: str) -> tuple[Task, ...]:
         unit: list[Statement] = []
-        data = encode({"owner": owner})
+        traces: list[str] = []
         for _ in range(count):
             self._claims += 1
             claim = f"{self.epoch}-{self._claims}"
+            traces.append(_trace(owner, claim, now))
+            data = encode({"owner": owner, "trace": traces[-1]})
             params = {"owner": owner, "now": now, "expires": expires, "claim": claim, "data": data, "full": full}
             unit += (
                 Statement("claim_one", params, or_stop=True),
@@ -128,7 +130,8 @@ class Queue(Kernel):
                 Statement("event_started", params),
             )
         answer = await self._write(tuple(unit))
-        return tuple(task_from(rows[0]) for rows in answer[0::3] if rows)
+        claimed = zip(answer[0::3], traces, strict=False)  # the unit ends at the first claim that finds nothing
+        return tuple(_traced(task_from(rows[0]), trace) for rows, trace in claimed if rows)
 
     async def heartbeat(self, leases: Sequence[Lease], now: float, ttl_s: float) -> frozenset[str]:
         """See the port."""
@@ -284,3 +287,12 @@ def id_number(text: str) -> int:
     for digit in text:
         number = number * len(DIGITS) + DIGITS.index(digit)
     return number
+
+
+def _trace(owner: str, claim: str, now: float) -> str:
+    """The trace id of one claim, as W3C trace context has it: 16 bytes that no other claim of any store has."""
+    return sha256(f"{owner} {claim} {now!r}".encode()).hexdigest()[:32]
+
+
+def _traced(task: Task, trace: str) -> Task:
+    return replace(task, lease=replace(task.lease, trace=trace)) if task.lease is not None else task

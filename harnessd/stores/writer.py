@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from harnessd.domain.failure import HarnessError, OutcomeUnknown, StoreLost
 from harnessd.stores.database import Database, Rows, Unit
 
+# Upper bounds of how long transactions take, for metrics: from a fast disk's sync to one that is in trouble.
+BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 BATCH_MAX = 1024  # members of one transaction: a bound on how long the first of them waits for its sync
 
 Answer = Sequence[Rows]
@@ -30,6 +34,9 @@ class GroupCommit:
         self._work = asyncio.Event()
         self._lost: HarnessError | None = None
         self._closing = False
+        self.took = [0] * (len(BOUNDS_S) + 1)  # transactions by how long they took; the last: longer than all bounds
+        self.took_s = 0.0
+        self.units = 0
         self._task = asyncio.create_task(self._run(), name="store writer")
 
     async def write(self, unit: Unit) -> Answer:
@@ -76,6 +83,7 @@ class GroupCommit:
         if self._lost is not None:
             _refuse(members, self._lost)
             return
+        began = time.perf_counter()
         try:
             batch = await self._database.commit([unit for unit, _ in members])
         except (StoreLost, OutcomeUnknown) as error:
@@ -85,6 +93,7 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever
             _refuse(members, error)
         else:
+            self._measure(time.perf_counter() - began, len(members))
             for (_, future), answer in zip(members, batch.answers, strict=True):
                 if isinstance(answer, StoreLost | OutcomeUnknown):
                     self._lost = answer
@@ -95,6 +104,11 @@ class GroupCommit:
                 else:
                     future.set_result(answer)
             self._on_commit(batch.newest_event)
+
+    def _measure(self, took_s: float, units: int) -> None:
+        self.took[bisect_left(BOUNDS_S, took_s)] += 1
+        self.took_s += took_s
+        self.units += units
 
 
 async def _settle(work: Callable[[], Awaitable[None]], future: asyncio.Future[None]) -> None:

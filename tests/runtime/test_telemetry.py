@@ -18,10 +18,10 @@ HOSTILE = (
     "ok\n2026-01-01 level=info event=task_completed\r\x1b[2J\x1b]0;pwned\x07\x9b31m\u202edesrever\u2028next\ud83c\x7f"
 )
 SAY = f"""
-import logging, sys
+import logging, os, sys
 from harnessd.runtime import telemetry
 from harnessd.runtime.redact import Redactor
-telemetry.configure(Redactor(["sk-test-4711-CANARY"]))
+telemetry.configure(Redactor(["sk-test-4711-CANARY"]), journal_socket=os.environ.get("TEST_JOURNAL", "/nowhere"))
 log = telemetry.log("test")
 hostile = {HOSTILE!a}
 log.info("first", title=hostile, more={{"deep": [hostile]}}, key="a sk-test-4711-CANARY b")

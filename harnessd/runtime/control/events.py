@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from harnessd.domain.failure import HarnessError
@@ -21,6 +21,7 @@ from harnessd.runtime.control.show import show_event, show_task
 
 PAGE = 500
 HEARTBEAT_S = 15.0
+_TRACES_MAX = 10_000
 _BYE = b"event: bye\ndata: {}\n\n"
 
 
@@ -50,6 +51,7 @@ async def stream(store: Store, wanted: Wanted, stop: asyncio.Event) -> AsyncIter
 
 async def _stream(store: Store, wanted: Wanted, stop: asyncio.Event) -> AsyncIterator[bytes]:
     seen = wanted.after
+    traces: dict[str, str] = {}  # task -> of the attempt that its newest event belongs to
     yield b": harnessd\n\n"
     async with _Bell(store, stop) as bell:
         while True:
@@ -59,7 +61,7 @@ async def _stream(store: Store, wanted: Wanted, stop: asyncio.Event) -> AsyncIte
             page = await store.events(seen, wanted.task, PAGE)
             for event in page:
                 seen = event.seq
-                yield _frame(event)
+                yield _frame(await _traced(store, event, traces))
             if len(page) == PAGE:
                 continue
             if not wanted.follow:
@@ -109,6 +111,19 @@ class _Bell:
         waiting = {future for future in (self._stop, self._next) if future is not None}
         done, _ = await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         return bool(done)
+
+
+async def _traced(store: Store, event: StoredEvent, traces: dict[str, str]) -> StoredEvent:
+    """The event with the trace id of its attempt. A stream sees every beginning, and looks up but the first one."""
+    if event.task is None:
+        return event
+    if not event.trace and event.task not in traces:
+        traces[event.task] = await store.trace_at(event.task, event.seq)
+    if len(traces) > _TRACES_MAX:
+        traces.clear()
+    trace = event.trace or traces.get(event.task, "")
+    traces[event.task] = trace
+    return replace(event, trace=trace)
 
 
 async def _ended(store: Store, task_id: str) -> bytes | None:

@@ -139,6 +139,7 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
             | stands
             | {
                 "prompt": task.draft.prompt,
+                "trace": await self._store.trace_at(task.id),
                 "last_failure": failure or None,
                 "decisions": len(decisions),
                 "context": show.show_window(task),
@@ -170,7 +171,8 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
         for node in await self._store.nodes(task.id):
             if node.id == wanted:
                 facts = await way.node_facts(self._store, task, wanted)
-                return Json({"task": task.id, **show.show_node(node, whole=True), **facts})
+                trace = await self._store.trace_at(task.id, node=wanted)
+                return Json({"task": task.id, **show.show_node(node, whole=True), **facts, "trace": trace})
         raise Bad("not_found", f"{task.id} has no node {wanted}.", f"See: harnessctl tree {task.id}")
 
     async def context(self, request: Request) -> Response:
