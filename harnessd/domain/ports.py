@@ -247,6 +247,7 @@ class History:
     messages: tuple[PersonMessage, ...]  # not yet delivered
     questions: tuple[Question, ...]  # answered or not, of open calls
     changed: frozenset[str] = frozenset()  # the nodes of results that came with a changed workspace
+    ended_jobs: Mapping[str, int] = field(default_factory=dict)  # exit codes of slow jobs that ended by themselves
 
 
 class TaskQueue(Protocol):

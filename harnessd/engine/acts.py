@@ -37,7 +37,8 @@ class Done:
 
     `shown` counts those whose result the model is still shown, word for word; `lost` has, by act, the calls that the
     compactions took out of its sight, of the newest answer that had asked for them. `met` has the keys of those that
-    were answered from the journal.
+    were answered from the journal. `left` has the acts that went on in the background when their calls had a result,
+    until a notice says that they are done.
     """
 
     calls: set[Call] = field(default_factory=set)
@@ -46,6 +47,7 @@ class Done:
     shown: Counter[str] = field(default_factory=Counter)
     lost: dict[str, list[Call]] = field(default_factory=dict)
     met: dict[Call, str] = field(default_factory=dict)
+    left: dict[Call, list[str]] = field(default_factory=dict)
     _in_sight: list[tuple[Call, str, str]] = field(default_factory=list)  # call, act, node of its result
     _uses: dict[Call, list[str]] = field(default_factory=dict)
     _asked: str = ""
@@ -64,6 +66,8 @@ class Done:
                         self._uses.setdefault((node.id, use.id), []).append(act(use))
             elif node.kind is NodeKind.TOOL_RESULT:
                 self._heard(node)
+            elif node.kind is NodeKind.NOTICE:
+                self._told(node)
             elif node.kind is NodeKind.COMPACTION:
                 self._compacted(node, path)
         self._read = len(path)
@@ -77,9 +81,18 @@ class Done:
         if facts.get("state") == "done" and not facts.get("keeps_key"):
             for block in node.payload["blocks"]:
                 call = (self._asked, block["tool_use_id"])
-                self._add(call, node.id)
+                self._add(call, node.id, self._uses.get(call, ()))
                 if "met" in facts:
                     self.met[call] = facts["met"]
+        elif facts.get("state") == "unknown":
+            for block in node.payload["blocks"]:
+                call = (self._asked, block["tool_use_id"])
+                self.left[call] = list(self._uses.get(call, ()))
+
+    def _told(self, node: Node) -> None:
+        """What went on in the background is done in the model's sight once it was told so."""
+        for asked, use in node.payload.get("facts", {}).get("done", ()):
+            self._add((asked, use), node.id, self.left.pop((asked, use), ()))
 
     def _compacted(self, node: Node, path: Sequence[Node]) -> None:
         """What the model is no longer shown is out of its sight: it may plan it again (R3.13)."""
@@ -96,13 +109,12 @@ class Done:
 
     def _forget(self) -> None:
         self.calls, self.equal, self.notes, self._uses = set(), Counter(), {}, {}
-        self.shown, self.lost, self.met, self._in_sight = Counter(), {}, {}, []
+        self.shown, self.lost, self.met, self.left, self._in_sight = Counter(), {}, {}, {}, []
         self._asked, self._read = "", 0
 
-    def _add(self, call: Call, result: str) -> None:
+    def _add(self, call: Call, result: str, acts: Sequence[str]) -> None:
         if call not in self.calls:
             self.calls.add(call)
-            acts = self._uses.get(call, ())
             self.equal.update(acts)
             self.shown.update(acts)
             self._in_sight += [(call, act_, result) for act_ in acts]

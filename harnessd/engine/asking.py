@@ -33,7 +33,7 @@ from harnessd.engine import ending, forms, links, recovering, reserving, roles, 
 from harnessd.engine.context import compacting, diagnosing, measuring, summarising, viewing
 from harnessd.engine.protocol import CallModel, ModelFacts, ModelFailed, ModelReplied, RunState, Wait
 from harnessd.engine.situation import Ending, PendingCall, Situation, asked_calls
-from harnessd.engine.tool_calls import callfacts, results
+from harnessd.engine.tool_calls import background, callfacts, results
 from harnessd.policy import budget as budget_policy
 
 SAFE = "safe"  # what answers for an agent that was given up on: its declared answer
@@ -48,7 +48,9 @@ def turn(s: Situation) -> None:
     """Begin the next model call, or end where a budget says so."""
     for message in s.mail:
         ours = message.kind != "person"
-        node = s.append(NodeKind.NOTICE if ours else NodeKind.USER, user_payload(message.text))
+        done = background.told(s) if ours else {}
+        said = user_payload(message.text) | ({"facts": done} if done else {})
+        node = s.append(NodeKind.NOTICE if ours else NodeKind.USER, said)
         s.records.append(TakeMessage(message.id, node.id))
     if any(message.kind == "person" for message in s.mail):
         s.person_acts()

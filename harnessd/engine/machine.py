@@ -36,7 +36,7 @@ from harnessd.engine.protocol import (
     WaitElapsed,
 )
 from harnessd.engine.situation import Ending, JournalView, Situation, situation_of
-from harnessd.engine.tool_calls import calling, checkpointing
+from harnessd.engine.tool_calls import background, calling, checkpointing
 from harnessd.policy import TaskPolicies
 
 
@@ -132,10 +132,17 @@ class Run:
                 self._cancel(by)
             case StepDown() | PauseWithdrawn():
                 self._step_down(event)
-            case PersonSaid(_, message):
-                s.mail.append(message)
+            case PersonSaid():
+                self._hear(event)
             case _ as never:
                 assert_never(never)
+
+    def _hear(self, event: PersonSaid) -> None:
+        s = self._s
+        s.mail.append(event.message)
+        s.ended_jobs |= event.ended_jobs
+        if s.state is not RunState.NEW:
+            background.settle(s)
 
     def _begin(self) -> None:
         s = self._s
@@ -148,6 +155,7 @@ class Run:
                 spent = float((effect.arguments or {}).get("reserved_usd", 0.0))
                 s.settle(effect.id, EffectState.UNKNOWN, message="interrupted by a restart")
                 s.count(cost_usd=s.counters.cost_usd + spent, reserved_usd=0.0)
+        background.settle(s)
         if s.ending is None:
             calling.take_up(s)
             self._hear_answer()

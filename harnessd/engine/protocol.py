@@ -213,6 +213,7 @@ class PersonSaid:
 
     at: float
     message: PersonMessage
+    ended_jobs: Mapping[str, int] = field(default_factory=dict)  # see History
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class JournalView:
     """What was recorded beside the path: effects, words of persons not yet delivered, questions with their answers.
 
     `partial` holds what an interrupted call had written until the crash, by effect id; `changed` the nodes of results
-    that came with a changed workspace.
+    that came with a changed workspace, `ended_jobs` the exit codes of background jobs that ended by themselves.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -46,6 +46,7 @@ class JournalView:
     questions: tuple[Question, ...] = ()
     partial: Mapping[str, str] = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
+    ended_jobs: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -113,6 +114,7 @@ class Situation:
     mail: list[PersonMessage] = field(default_factory=list)
     questions: dict[str, Question] = field(default_factory=dict)  # by id
     partial: Mapping[str, str] = field(default_factory=dict)
+    ended_jobs: dict[str, int] = field(default_factory=dict)  # exit codes of jobs that ended by themselves
     ending: Ending | None = None
     step_down: StepDown | None = None
     last_at: float | None = None
@@ -279,6 +281,7 @@ def situation_of(brief: RunBrief, path: tuple[Node, ...], journal: JournalView, 
         mail=list(journal.messages),
         questions={question.id: question for question in journal.questions},
         partial=journal.partial,
+        ended_jobs=dict(journal.ended_jobs),
         saved=counters,
     )
     for effect in journal.effects:

@@ -32,6 +32,7 @@ def restore(brief: RunBrief, history: History, partial_of: PartialOf, now: float
         messages=history.messages,
         questions=history.questions,
         changed=history.changed,
+        ended_jobs=history.ended_jobs,
         partial={effect.id: partial_of(task, _call(effect)) for effect in history.effects if _cut_off(effect)},
     )
     run = Run.restore(brief, history.path, journal, task.counters)

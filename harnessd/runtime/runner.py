@@ -123,11 +123,11 @@ class Runner:
         """The persons' words that the restored run already holds."""
         self._heard |= heard
 
-    def hear(self, message: PersonMessage) -> None:
-        """A person said something."""
+    def hear(self, message: PersonMessage, ended_jobs: Mapping[str, int] | None = None) -> None:
+        """A person said something, or a job ended."""
         if message.id not in self._heard:
             self._heard.add(message.id)
-            self._events.put_nowait(PersonSaid(self.around.clock.now(), message))
+            self._events.put_nowait(PersonSaid(self.around.clock.now(), message, ended_jobs or {}))
 
     def cancel(self, by: str) -> None:
         """A person wants the task to end."""

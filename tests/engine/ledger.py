@@ -70,6 +70,7 @@ class Ledger:
     reason: StopReason | None = None
     recoveries: int = 0
     partial: dict[str, str] = field(default_factory=dict)  # what calls had written, by effect id
+    ended_jobs: dict[str, int] = field(default_factory=dict)  # exit codes of those that ended by themselves
 
     @property
     def path(self) -> tuple[Node, ...]:
@@ -218,4 +219,5 @@ class Ledger:
             for question in self.questions.values()
             if question.call_id in calls or (question.call_id is None and question.node in there)
         )
-        return JournalView(tuple(self.effects.values()), tuple(self.messages.values()), questions, self.partial)
+        effects, messages = tuple(self.effects.values()), tuple(self.messages.values())
+        return JournalView(effects, messages, questions, self.partial, ended_jobs=self.ended_jobs)

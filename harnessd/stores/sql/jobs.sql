@@ -20,6 +20,9 @@ SELECT {job_columns} FROM jobs WHERE ended_at IS NULL ORDER BY seq
 -- name: find_job
 SELECT {job_columns} FROM jobs WHERE task = :task AND id = :id
 
+-- name: job_codes
+SELECT id, code FROM jobs WHERE task = :task AND kind = 'slow' AND why = '' AND ended_at IS NOT NULL AND code IS NOT NULL
+
 -- name: insert_notice
 INSERT INTO messages (task, text, at, by, kind)
 SELECT id, :text, :now, 'harnessd', :kind FROM tasks WHERE id = :task AND state NOT IN ('stopped', 'completed')
