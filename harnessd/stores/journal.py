@@ -72,8 +72,8 @@ class Journal(Kernel):
     async def history(self, task: str) -> History:
         """See the port. Raises HarnessError for an unknown task and for a path with a hole."""
         params = {"task": task}
-        names = ("task_by_id", "session", "path", "effects", "messages_waiting", "questions_of", "checkpoints")
-        names += ("job_codes",)
+        beside = ("effects", "messages_waiting", "questions_of", "checkpoints", "job_codes")
+        names = ("task_by_id", "session", "path", *beside)
         found = await self._database.fetch(tuple(Statement(name, params) for name in names))
         task_rows, session, path_rows, effects, messages, questions, checkpoints, jobs = found
         if not task_rows:
