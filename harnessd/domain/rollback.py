@@ -77,6 +77,7 @@ class RollbackStore(Protocol):
         to: str | None,
         notice: Node | None,
         say: str,
+        tell: str,
         restore: tuple[str, str, Mapping[str, Any]] | None,
         data: Mapping[str, Any],
         free: bool,
@@ -85,8 +86,8 @@ class RollbackStore(Protocol):
         """The end: pointer, task state, budgets, the notice and the restore's row together.
 
         `to` is None where nothing was taken back and the pointer stays. `say` is a person's word to the new branch,
-        `restore` token, state and report,
-        `was` how a task had ended that stays so.
+        `tell` ours to the model that goes on where it was, `restore` token, state and report, `was` how a task had
+        ended that stays so.
         """
 
     async def plan_undo(self, task: str, effect: Effect) -> None:

@@ -143,7 +143,7 @@ def test_a_loop_goes_back_before_it_where_its_rule_says_so(tmp_path: Path) -> No
 
 def test_what_a_person_changed_meanwhile_is_not_taken_back(tmp_path: Path) -> None:
     # R5.2: it is told, nothing is touched, and the task goes on by its ladder
-    with house(tmp_path) as (daemon, space, before, _):
+    with house(tmp_path) as (daemon, space, before, service):
         client = daemon.start(HARNESSD_CRASH="J16-before:1")
         task = daemon.submit(client, prompt="Mend it.", agent="mends", workspace=str(space))
         assert daemon.process is not None
@@ -157,6 +157,14 @@ def test_what_a_person_changed_meanwhile_is_not_taken_back(tmp_path: Path) -> No
         assert look(space) != before
         (failed,) = json_lines(daemon, task, "rollback_failed")
         assert "mine was also changed from outside the task" in failed["sentence"]
+        # The model is told of it in one line, once.
+        nodes = client.get(f"/v1/tasks/{task}/nodes")["nodes"]
+        (line,) = [
+            node["text"] for node in nodes if node["kind"] == "notice" and "was to be taken back" in node["text"]
+        ]
+        assert "mine was also changed from outside the task" in line
+        assert "\n" not in line.strip()
+        assert service.requests_now()["violations"] == []
 
 
 @pytest.mark.parametrize("point", ["J16:1", "J16-file:2"])

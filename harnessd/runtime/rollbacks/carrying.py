@@ -174,7 +174,8 @@ class Carrier:
         was = {} if back else rollback.was
         self._hands.crashpoint("J16-end")
         verb = Verb.PAUSE
-        if rollback.after == "queued" and (back or rollback.note):
+        goes_on = back or (bool(rollback.note) and restored.state != "stuck")  # half of the files: a person looks first
+        if rollback.after == "queued" and goes_on:
             verb = Verb.ROLLED_BACK
         elif was:
             verb = Verb.COMPLETE if was["reason"] == StopReason.COMPLETED else Verb.STOP
@@ -186,6 +187,7 @@ class Carrier:
             to=rollback.to if back else None,
             notice=notice,
             say=rollback.prompt if back else "",
+            tell=_told(rollback, restored) if goes_on and not back else "",
             restore=(begun.token, restored.state, report) if begun is not None else None,
             data=data | report | {"sentence": sentence},
             free=rollback.free,
@@ -233,6 +235,14 @@ def _after(counters: Counters, rollback: Rollback) -> Counters:
         reserved_usd=0.0,
         context={},
     )
+
+
+def _told(rollback: Rollback, restored: Restored) -> str:
+    """One line for the model that goes on where it was: what was meant to be put back, and what kept it from that."""
+    reasons = {**restored.failed, **restored.blocked}
+    why = "; ".join([" ".join(f"{path}: {words}".split()) for path, words in list(reasons.items())[:5]])
+    words = f"The work was to be taken back to {rollback.to}, files too, and nothing was taken back: {why}"
+    return f"{words.rstrip('.')}. What others changed is theirs: leave it, and plan another way from where you are."
 
 
 def _sentence(rollback: Rollback, restored: Restored) -> str:

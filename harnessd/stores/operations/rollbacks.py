@@ -16,7 +16,7 @@ from harnessd.stores.database import Missed, Statement
 from harnessd.stores.kernel import Kernel, event
 from harnessd.stores.operations.checkpoints import end_restore
 from harnessd.stores.records import append_node, counters_row, move, said
-from harnessd.stores.rows import effect_params, encode
+from harnessd.stores.rows import effect_params, encode, plain
 
 
 class Rollbacks(Kernel):
@@ -52,6 +52,7 @@ class Rollbacks(Kernel):
         to: str | None,
         notice: Node | None,
         say: str,
+        tell: str,
         restore: tuple[str, str, Mapping[str, Any]] | None,
         data: Mapping[str, Any],
         free: bool,
@@ -66,6 +67,7 @@ class Rollbacks(Kernel):
         if was:
             facts |= {"reason": StopReason(was["reason"]), "next_steps": encode(was["next_steps"])}
         ended = was.get("ended_at") or now
+        notice_row = {"task": task.id, "text": plain(tell), "now": now, "kind": "notice"}
         await self._write(
             (
                 *moved,
@@ -73,6 +75,7 @@ class Rollbacks(Kernel):
                 *move(task.id, epoch, verb, ended, (TaskState.ROLLING_BACK,), facts),
                 counters_row(task.id, counters, ""),
                 *said(task.id, say, now, str(data.get("by", ""))),
+                *((Statement("insert_notice", notice_row),) if tell else ()),
                 *((end_restore(*restore, now),) if restore is not None else ()),
                 *((Statement("free_workspace", {"task": task.id}),) if free else ()),
                 event(
