@@ -169,8 +169,8 @@ class Carrier:
                 notice = Node(f"n{number}", rollback.to, NodeKind.NOTICE, said, self._clock.now())
         else:
             counters = replace(counters, rollback={})
-        sentence = _sentence(rollback, restored)
-        data = {"from": rollback.since, "to": rollback.to, "checkpoint": rollback.checkpoint, "by": rollback.by}
+        way = {"from": rollback.since, "to": rollback.to, "checkpoint": rollback.checkpoint, "by": rollback.by}
+        data = way | report | {"sentence": _sentence(rollback, restored)}
         was = {} if back else rollback.was
         self._hands.crashpoint("J16-end")
         verb = Verb.PAUSE
@@ -189,15 +189,15 @@ class Carrier:
             say=rollback.prompt if back else "",
             tell=_told(rollback, restored) if goes_on and not back else "",
             restore=(begun.token, restored.state, report) if begun is not None else None,
-            data=data | report | {"sentence": sentence},
+            data=data,
             free=rollback.free,
             was=was,
         )
         self._hands.crashpoint("J16-after")
         self._hands.wake()
         log = _log.info if back else _log.warning
-        log("rolled_back" if back else "rollback_failed", task=task.id, words=sentence)
-        return data | report | {"sentence": sentence, "rolled_back": back}
+        log("rolled_back" if back else "rollback_failed", task=task.id, words=data["sentence"])
+        return data | {"rolled_back": back}
 
 
 async def known_of(store: Store, task: Task) -> Known:
