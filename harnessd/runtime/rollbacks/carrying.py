@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -172,16 +172,12 @@ class Carrier:
         way = {"from": rollback.since, "to": rollback.to, "checkpoint": rollback.checkpoint, "by": rollback.by}
         data = way | report | {"sentence": _sentence(rollback, restored)}
         was = {} if back else rollback.was
+        # With half of the files put back a person looks first.
+        goes_on = rollback.after == "queued" and (back or (bool(rollback.note) and restored.state != "stuck"))
         self._hands.crashpoint("J16-end")
-        verb = Verb.PAUSE
-        goes_on = back or (bool(rollback.note) and restored.state != "stuck")  # half of the files: a person looks first
-        if rollback.after == "queued" and goes_on:
-            verb = Verb.ROLLED_BACK
-        elif was:
-            verb = Verb.COMPLETE if was["reason"] == StopReason.COMPLETED else Verb.STOP
         await self._store.rolled_back(
             task,
-            verb,
+            Verb.ROLLED_BACK if goes_on else _stays(was),
             counters,
             self._clock.now(),
             to=rollback.to if back else None,
@@ -235,6 +231,13 @@ def _after(counters: Counters, rollback: Rollback) -> Counters:
         reserved_usd=0.0,
         context={},
     )
+
+
+def _stays(was: Mapping[str, Any]) -> Verb:
+    """What becomes of a task that does not go on: it ended as it had ended, or stays as a person left it."""
+    if not was:
+        return Verb.PAUSE
+    return Verb.COMPLETE if was["reason"] == StopReason.COMPLETED else Verb.STOP
 
 
 def _told(rollback: Rollback, restored: Restored) -> str:
