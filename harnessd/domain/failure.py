@@ -153,6 +153,9 @@ class StorageFull(HarnessError):  # noqa: N818
     """The disk under the store is full; nothing of this step was written."""
 
 
+REFUSED_FOR_NOW = (StorageFull, StoreLocked)  # nothing was written, and the same may be tried again
+
+
 class OutcomeUnknown(HarnessError):  # noqa: N818
     """The store could not say whether a write became durable."""
 

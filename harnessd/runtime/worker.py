@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import traceback
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from harnessd.domain.failure import ErrorClass, HarnessError, LeaseLost, OutcomeUnknown, StorageFull, StoreLost
+from harnessd.domain.failure import REFUSED_FOR_NOW, ErrorClass, HarnessError, LeaseLost, OutcomeUnknown, StoreLost
 from harnessd.domain.ports import Refused, Store
 from harnessd.domain.record import ChangeTask, RecordEvent
 from harnessd.domain.task import StopReason, Task, Verb
@@ -24,6 +24,7 @@ from harnessd.runtime.traffic.desk import Seats
 
 _log = telemetry.log("worker")
 _CORRUPT = ErrorClass.STATE_CORRUPT.value
+Attempt = Callable[[Task, Callable[[Task], Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Pool:
         self._missing: set[tuple[str, str]] = set()
         self._notes: set[asyncio.Task[None]] = set()
         self.draining = False
+        self.attempt: Attempt = lambda task, serve: serve(task)  # who looks on while a task is worked on
         self.roll_back: Callable[[str], Awaitable[object]] | None = None  # carries out what a run decided on
         self.lost: asyncio.Future[HarnessError] = asyncio.get_running_loop().create_future()
 
@@ -101,9 +103,8 @@ class Pool:
     def hold(self, why: str) -> None:
         """No new step until `release`: nothing is claimed, and what runs is handed back at its step border."""
         self._held.add(why)
-        now = self._around.clock.now()
         for runner in list(self._runners.values()):
-            runner.step_down(StepDown(now, "storage_full"))
+            runner.step_down(StepDown(self._around.clock.now(), "storage_full"))
 
     def release(self, why: str) -> None:
         """What was held for this goes on."""
@@ -143,7 +144,7 @@ class Pool:
         """Claim and serve until drained; the only exits are `drain` and a lost store."""
         while not self.draining:
             self._wake.clear()
-            await self._claim_if_there_is_room()
+            await self._unless_refused(self._claim)
             due = await self._store.next_due(self._around.clock.now())
             wait_s = None if due is None else max(0.0, due - self._around.clock.now())
             # Not asyncio.wait_for: until Python 3.12 it swallows a cancellation that comes together with the result.
@@ -151,7 +152,7 @@ class Pool:
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
             if due is not None and due <= self._around.clock.now():
-                await self._store.sweep(self._around.clock.now())
+                await self._unless_refused(partial(self._store.sweep, self._around.clock.now()))
 
     async def drain(self, timeout_s: float) -> list[str]:
         """No new claims; each task stops at its step border. Gives the ids of those that had to be cut."""
@@ -193,12 +194,13 @@ class Pool:
             for message in history.messages:
                 runner.hear(message, history.ended_jobs)
 
-    async def _claim_if_there_is_room(self) -> None:
+    async def _unless_refused(self, write: Callable[[], Awaitable[object]]) -> None:
+        """A write of the pool's own. Where the store has no room, or is held by somebody, it is due again soon."""
         try:
-            await self._claim()
-        except StorageFull as full:
-            _log.warning("storage_full", sentence=full.sentence)
-            await self._around.room.after_full()
+            await write()
+        except REFUSED_FOR_NOW as refused:
+            _log.warning("refused", sentence=refused.sentence)
+            await self._around.room.after(refused)
             self._wake.set()
 
     async def _claim(self) -> None:
@@ -221,7 +223,7 @@ class Pool:
             self._tasks[task.id] = task
             self._claimed_at[task.id] = self._around.clock.monotonic()
             self._around.watching()
-            serving = asyncio.create_task(self._serve(task), name=f"serve {task.id}")
+            serving = asyncio.create_task(self.attempt(task, self._serve), name=f"serve {task.id}")
             self._serving[task.id] = serving
             serving.add_done_callback(partial(self._served, task.id))
         if self._serving and (self._heart is None or self._heart.done()):
@@ -371,7 +373,7 @@ class Pool:
                 continue
             try:
                 kept = await self._store.heartbeat(leases, self._around.clock.now(), self._settings.ttl_s)
-            except StorageFull:
+            except REFUSED_FOR_NOW:
                 # Nobody else can take them either; the sweep keeps its hands off while nothing can be written.
                 continue
             except HarnessError as lost:

@@ -229,13 +229,19 @@ def change_task(lease: Lease, change: ChangeTask, now: float) -> tuple[Statement
 
 
 def _heeds(change: ChangeTask) -> str:
-    if change.verb is Verb.PAUSE:
-        return "pause"
-    return "word" if change.verb is Verb.PARK and change.dependency == WAITED_FOR else ""
+    match change.verb:
+        case Verb.PAUSE:
+            return "pause"
+        case Verb.ASK:
+            return "answer"
+        case Verb.PARK if change.dependency == WAITED_FOR:
+            return "word"
+        case _:
+            return ""
 
 
 def overtaken(records: Sequence[Record]) -> tuple[Record, ...] | None:
-    """The same unit where a person took its pause back, or a word came for a task that was to wait for its jobs.
+    """The same unit where a person took its pause back, or a word or an answer came that it was to wait for.
 
     The task is handed back instead, for whoever goes on with it. None where the unit holds no such move.
     """

@@ -277,6 +277,23 @@ async def test_a_question_whose_time_is_out_keeps_nobody_waiting(store: SqlStore
     assert a_task(await store.answer("a2", "go-on", "", NOW + 2, "ann")).state is TaskState.QUEUED
 
 
+async def test_an_answer_that_came_before_the_wait_leaves_nobody_waiting(store: SqlStore) -> None:
+    """A task that is taken up has read its questions, and goes back to its wait while a person answers."""
+    task = await waiting(store, ask("a1"), ask("a2", call="c2"))
+    await store.apply(task, Verb.RESUME, NOW, "ann")
+    (again,) = await store.claim("d1", 1, NOW, 20.0)
+    assert again.lease is not None
+    wait = ChangeTask(Verb.ASK, waits_for="answer", until=NOW + 60)
+    await store.answer("a1", "go-on", "", NOW, "ann")
+    await store.record(again.lease, [wait], NOW)
+    assert a_task(await store.find(task)).state is TaskState.WAITING  # for the other one
+    assert a_task(await store.answer("a2", "go-on", "", NOW, "ann")).state is TaskState.QUEUED
+    (again,) = await store.claim("d1", 1, NOW, 20.0)
+    assert again.lease is not None
+    await store.record(again.lease, [wait], NOW)
+    assert a_task(await store.find(task)).state is TaskState.QUEUED  # nothing is open: somebody goes on
+
+
 async def test_the_first_answer_counts(store: SqlStore) -> None:
     await waiting(store, ask("a1"))
     answers = await asyncio.gather(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from harnessd.domain.failure import StorageFull
+from harnessd.domain.failure import REFUSED_FOR_NOW
 from harnessd.domain.jobs import JobBook, JobStore, KeptJob
 from harnessd.domain.ports import Clock
 from harnessd.runtime.host.disk import Room
@@ -30,8 +30,8 @@ class Book(JobBook):
         while True:
             try:
                 await self.store.begin_job(kept)
-            except StorageFull:
-                await self.room.after_full()
+            except REFUSED_FOR_NOW as refused:
+                await self.room.after(refused)
             else:
                 return
 
@@ -41,8 +41,8 @@ class Book(JobBook):
         while True:
             try:
                 first = await self.store.end_job(kept, words, self.clock.now())
-            except StorageFull:
-                await self.room.after_full()
+            except REFUSED_FOR_NOW as refused:
+                await self.room.after(refused)
                 continue
             if first and words:
                 await self.hear(job.task)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harnessd.domain.events import EventType
-from harnessd.domain.failure import StorageFull
+from harnessd.domain.failure import REFUSED_FOR_NOW, HarnessError, StorageFull
 from harnessd.domain.ports import Clock, Journal
 from harnessd.domain.record import Record
 from harnessd.domain.task import Lease
@@ -30,8 +30,8 @@ _AGAIN_S = 1.0  # after a refused write, whatever the file system says is free: 
 class Room(Protocol):
     """Whoever was refused a write waits here before the next try."""
 
-    async def after_full(self) -> None:
-        """A write was refused for want of room: come back when it may be tried again."""
+    async def after(self, refused: HarnessError) -> None:
+        """A write was refused for now, mostly for want of room: come back when it may be tried again."""
 
 
 class Recorder(Protocol):
@@ -44,8 +44,9 @@ class Recorder(Protocol):
 class NoRoom(Room):
     """Where nobody guards the disk: tried again after a while."""
 
-    async def after_full(self) -> None:
+    async def after(self, refused: HarnessError) -> None:
         """See `Room`."""
+        del refused
         await asyncio.sleep(_AGAIN_S)
 
 
@@ -110,10 +111,11 @@ class DiskGuard(Room):
                 await self.collect()
         await self._tell()
 
-    async def after_full(self) -> None:
+    async def after(self, refused: HarnessError) -> None:
         """See `Room`. Tries once a second: a quota or a limit on file sizes shows in no free part."""
-        self._refused = True
-        self._bell.set()
+        if isinstance(refused, StorageFull):
+            self._refused = True
+            self._bell.set()
         await asyncio.sleep(_AGAIN_S)
 
     def warning(self) -> dict[str, Any] | None:
@@ -167,7 +169,7 @@ def _sentence(state: Disk, free: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PatientJournal(Recorder):
-    """A journal whose units wait for room: nothing of a refused one was written, so the same one is tried again."""
+    """A journal whose units wait for room, or for a lock: nothing was written, so the same one is tried again."""
 
     journal: Recorder
     room: Room
@@ -177,7 +179,7 @@ class PatientJournal(Recorder):
         while True:
             try:
                 await self.journal.record(lease, records, now, revision)
-            except StorageFull:
-                await self.room.after_full()
+            except REFUSED_FOR_NOW as refused:
+                await self.room.after(refused)
             else:
                 return

@@ -45,7 +45,7 @@ class Looker:
                 taken = await self._off_the_loop(task.draft.workspace, dirty)
             except StorageFull as full:
                 _log.warning("storage_full", kind=("storage_full", task.id), task=task.id, words=full.sentence)
-                await self.room.after_full()
+                await self.room.after(full)
                 dirty = None
             except HarnessError as fault:
                 _log.warning("checkpoint_failed", task=task.id, words=fault.sentence)

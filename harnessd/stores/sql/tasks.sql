@@ -107,7 +107,8 @@ SELECT min(due) FROM (
 
 -- name: move_task
 -- A person's or the task's own move: only from the state it was planned in, and a worker's only under its lease.
--- `heeds`: a worker's pause that was taken back meanwhile, and a wait for jobs while a word is there, are not made.
+-- `heeds`: a worker's pause that was taken back meanwhile, a wait for jobs while a word is there, and a wait for a person
+-- who has answered everything meanwhile, are not made.
 UPDATE tasks SET state = :to, reason = :reason, error_class = :error_class, sentence = :sentence,
     next_steps = :next_steps, until = :until, why = :why, waits_for = :waits_for, parked_on = :parked_on, ended_at = :ended_at,
     pause_asked = CASE WHEN :forget THEN 0 ELSE max(pause_asked, 0) END,
@@ -117,6 +118,8 @@ UPDATE tasks SET state = :to, reason = :reason, error_class = :error_class, sent
 WHERE id = :task AND epoch = :epoch AND instr(:sources, ' ' || state || ' ') > 0
 AND (:owner IS NULL OR lease_owner = :owner)
 AND (:heeds <> 'pause' OR pause_asked >= 0)
+AND (:heeds <> 'answer' OR NOT EXISTS (SELECT 1 FROM approvals WHERE approvals.task = tasks.id)
+    OR EXISTS (SELECT 1 FROM approvals WHERE approvals.task = tasks.id AND approvals.choice IS NULL))
 AND (:heeds <> 'word' OR NOT EXISTS (SELECT 1 FROM messages WHERE messages.task = tasks.id AND messages.node IS NULL
     AND messages.kind <> 'aside'))
 
