@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from harnessd import __version__
 from harnessd.config.files import Snapshot
 from harnessd.config.load import (
     ConfigProblems,
@@ -48,6 +48,8 @@ from harnessd.runtime.host.latency import keep_the_loop_quick
 from harnessd.runtime.host.socket_path import daemon_socket_path
 from harnessd.runtime.host.systemd import ServiceManager
 from harnessd.runtime.host.writers import Writers
+from harnessd.runtime.observing.service import Observing, Seen
+from harnessd.runtime.observing.status import status_facts
 from harnessd.runtime.policies.authors import Authors
 from harnessd.runtime.policies.in_force import InForce
 from harnessd.runtime.policies.keeper import Keeper
@@ -90,7 +92,9 @@ def run(config: Path | None, strict: bool = False) -> int:
     policies = read_policies(folder, shown_folder(folder, path, None), read.settings)
     if strict and _tell((*policies.problems, *policies.warnings)):
         return ConfigError.exit_code
-    return asyncio.run(_Daemon(path, read.settings, folder, policies, read.data).run())
+    daemon = _Daemon(path, read.settings, folder, policies, read.data)
+    with asyncio.Runner(loop_factory=daemon.seen.loop.loop) as runner:
+        return runner.run(daemon.run())
 
 
 def check(config: Path | None) -> tuple[list[str], list[str]]:
@@ -142,10 +146,11 @@ class _Daemon:
     care: Care = field(init=False)
     dependencies: Dependencies = field(init=False)
     witness: Writers = field(init=False)
+    seen: Observing = field(default_factory=Observing)
 
     async def run(self) -> int:
         """Open everything, serve, close everything."""
-        telemetry.configure(self.redactor)
+        self.seen.sink = telemetry.configure(self.redactor)
         undumpable()
         adopt_orphans()
         os.umask(0o077)
@@ -182,7 +187,8 @@ class _Daemon:
         chaos = Chaos(lambda: in_force.policies, self.clock) if self.settings.chaos else None
         traffic = Traffic(lambda: in_force.policies, self.clock, store, local_tools=self.tools, chaos=chaos)
         await traffic.load()
-        gateway = Gateway(self._services(clients), self.crash, traffic)
+        calls = self.seen.configure(self.settings, self.configured, traffic.class_of)
+        gateway = Gateway(self._services(clients), self.crash, traffic, calls)
         pool = self._pool(store, gateway, traffic, in_force, owner)
         prober = self._look_after(traffic, gateway, store, in_force, pool)
         self.witness = Writers(self.jobs.task_of)
@@ -193,20 +199,15 @@ class _Daemon:
         path = Path(self.settings.socket.path or daemon_socket_path(os.environ, os.geteuid()))
         listener = listen(path, for_group=os.geteuid() == 0 and self.settings.socket.path is None)
         await self.care.begin()
+        await self.seen.attach(Seen(store, pool, in_force, self.dependencies, self._facts, self.configured, self.clock))
 
         async def control(stop: asyncio.Event, started: Callable[[], None]) -> None:
             about: dict[str, Any] = {"dependencies": self.dependencies, "recovery": self.care.rollbacks}
+            about["metrics"] = self.seen.text
             about |= {"uid": os.geteuid(), "clock": self.clock, "lineage": Lineage(os.getpid(), self.jobs.task_of)}
             await serve_control(listener, store, facade, stop, started=started, **about)
 
-        async def close() -> None:
-            await self.jobs.aclose()
-            await gateway.aclose()
-            await clients.aclose()
-            self.witness.close()
-            with contextlib.suppress(HarnessError):
-                await traffic.breakers.flush()
-
+        work = (*self.care.work, *self.telling.work, *self.seen.work)
         return await serve(
             Parts(
                 store=store,
@@ -217,12 +218,21 @@ class _Daemon:
                 watch=reloader.run,
                 reload=lambda: reloader.reload("SIGHUP"),
                 status_line=lambda: f"policies r{in_force.policies.revision} in force, {pool.busy} tasks running",
-                also=(traffic.breakers.keep, prober.run, self.watchdog.run, *self.care.work, *self.telling.work),
+                also=(traffic.breakers.keep, prober.run, self.watchdog.run, *work),
                 drain_s=self.settings.drain,
-                close=close,
+                close=partial(self._close, traffic, gateway, clients),
                 ended=self.care.end,
             )
         )
+
+    async def _close(self, traffic: Traffic, gateway: Gateway, clients: Clients) -> None:
+        await self.jobs.aclose()
+        await gateway.aclose()
+        await clients.aclose()
+        self.witness.close()
+        with contextlib.suppress(HarnessError):
+            await traffic.breakers.flush()
+        await asyncio.to_thread(self.seen.close)
 
     def _make_tools(self, store: SqlStore, in_force: InForce) -> None:
         state = self.configured.state
@@ -280,10 +290,11 @@ class _Daemon:
             traffic=traffic,
             redact=self.configured.redactor.text,
             protected=self.configured.protected,
+            calls=self.seen.calls,
         )
         begun = lambda: self.watchdog.wake()  # noqa: E731, PLW0108 - the watchdog needs the pool, and is made after it
         around = Surroundings(
-            self.care.journal,
+            self.seen.calls.journal(self.care.journal),
             gateway,
             toolbox,
             self.clock,
@@ -336,10 +347,6 @@ class _Daemon:
         def webhook(one: Posting) -> Webhook:
             return Webhook(clients, one.url, one.headers, one.body, one.accepts, self.clock.now, one.secrets)
 
-        def lasts(event: str) -> bool:
-            open_ = {"policy_invalid": self.keeper.refused, "policy_held": self.keeper.waiting}
-            return event not in open_ or open_[event] is not None
-
         telling = Telling(
             store,
             lambda: in_force.policies,
@@ -347,7 +354,7 @@ class _Daemon:
             Adapters(webhook, Command, Log, Apprise),
             environ=os.environ,
             redactor=self.redactor,
-            lasts=lasts,
+            lasts=self.keeper.lasts,
         )
         in_force.changed.append(telling.rules_changed)
         return telling
@@ -386,15 +393,5 @@ class _Daemon:
         )
 
     def _facts(self) -> dict[str, Any]:
-        return {
-            "version": __version__,
-            "pid": os.getpid(),
-            "node": socket.gethostname(),
-            "started_at": self.started_at,
-            "ready": True,
-            "workers": self.settings.workers,
-            "warnings": [*self.care.warnings(), *self.dependencies.warnings(), *map(str, self.keeper.warnings)],
-            "disk": self.care.disk(),
-            "breakers": self.dependencies.open_breakers(),
-            "policies": self.keeper.facts(),
-        }
+        parts = (self.care, self.dependencies, self.seen)
+        return status_facts(self.settings.workers, self.started_at, parts, self.keeper)

@@ -14,6 +14,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from harnessd.config.observing import MetricsSettings, TracesSettings
 from harnessd.config.pricing.charge import charges
 from harnessd.domain.places import Allowed
 from harnessd.policy.assembly.references import BUILTIN_TOOLS, Known
@@ -341,6 +342,8 @@ class Settings(BaseSettings, Shape):
     tools: dict[str, ToolSettings] = Field({}, description="Command tools.")
     features: dict[str, FeatureSettings] = Field({}, description="Features of agents.")
     http_request: HttpRequestSettings = Field(HttpRequestSettings(), description="The tool http_request.")
+    metrics: MetricsSettings | None = Field(None, description="Metrics over TCP; absent: on the socket alone.")
+    traces: TracesSettings = Field(TracesSettings(), description="Traces of what tasks do.")
 
     @classmethod
     def settings_customise_sources(

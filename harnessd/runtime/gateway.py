@@ -10,6 +10,7 @@ from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.messages import ModelReply, ModelRequest, TextBlock, ToolUseBlock, Usage
 from harnessd.domain.ports import CallClocks, ModelProvider, Progress
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
+from harnessd.runtime.observing.calls import UNSEEN, Calls
 from harnessd.runtime.traffic.caller import NOBODY, Caller
 from harnessd.runtime.traffic.health import Health
 from harnessd.runtime.traffic.hedge import IN_LINE, SENT, hedged
@@ -53,12 +54,17 @@ class Gateway:
     """The one way to a model. Attempts only: whether another one follows is decided in the engine."""
 
     def __init__(
-        self, services: Mapping[str, Service], crashpoint: Crashpoint = nowhere, traffic: Traffic | None = None
+        self,
+        services: Mapping[str, Service],
+        crashpoint: Crashpoint = nowhere,
+        traffic: Traffic | None = None,
+        calls: Calls = UNSEEN,
     ) -> None:
         """Keep the services by alias. Without `traffic` nothing is limited and nothing breaks (tests, benchmarks)."""
         self._services = dict(services)
         self._crashpoint = crashpoint
         self._traffic = traffic
+        self._calls = calls
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -115,6 +121,12 @@ class Gateway:
         return await self._attempt(service, request, service.clocks, lambda _: None, NOBODY)
 
     async def _attempt(
+        self, service: Service, request: ModelRequest, clocks: CallClocks, progress: Progress, caller: Caller
+    ) -> ModelReply | Failure:
+        with self._calls.model(request, caller) as call:
+            return call.ended(await self._exchange(service, request, clocks, call.watched(progress), caller))
+
+    async def _exchange(
         self, service: Service, request: ModelRequest, clocks: CallClocks, progress: Progress, caller: Caller
     ) -> ModelReply | Failure:
         self._crashpoint("J4")

@@ -14,6 +14,7 @@ from harnessd.domain.ports import JobKeeper, Tool, ToolContext, ToolOutcome
 from harnessd.domain.task import Task
 from harnessd.engine.protocol import CallTool
 from harnessd.runtime.crashpoints import Crashpoint, nowhere
+from harnessd.runtime.observing.calls import UNSEEN, Calls
 from harnessd.runtime.traffic.caller import NOBODY, Caller
 from harnessd.runtime.traffic.passage import Traffic
 
@@ -35,6 +36,7 @@ class Toolbox:
         traffic: Traffic | None = None,
         redact: Callable[[str], str] = str,
         protected: tuple[str, ...] = (),
+        calls: Calls = UNSEEN,
     ) -> None:
         """`environment` gives an agent's child environment; `artefacts` is the folder of all tasks' whole outputs.
 
@@ -51,6 +53,7 @@ class Toolbox:
         self._traffic = traffic
         self.redact = redact
         self._protected = protected
+        self._calls = calls
 
     async def perform(
         self, task: Task, command: CallTool, caller: Caller = NOBODY, begun: Callable[[], None] = lambda: None
@@ -78,6 +81,10 @@ class Toolbox:
         return outcome
 
     async def _call(self, task: Task, command: CallTool, caller: Caller) -> ToolOutcome | Failure:
+        with self._calls.tool(command) as call:
+            return call.ended(await self._performed(task, command, caller))
+
+    async def _performed(self, task: Task, command: CallTool, caller: Caller) -> ToolOutcome | Failure:
         tool = self.tools[command.tool]
         words = canonical_json(dict(command.arguments))
         if any(path in words for path in self._protected):

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -33,6 +34,7 @@ from harnessd.runtime.control.routes import ROUTES, Handler
 __all__ = ["Dependencies", "Lineage", "Listener", "Live", "Told", "application", "listen", "serve"]
 
 _log = logging.getLogger(__name__)
+Metrics = Callable[[], Awaitable[str]]
 # A stream says good-bye within a moment; what is still open after this is cut.
 _GRACE_S = 2
 _CODES: dict[type[HarnessError], str] = {
@@ -56,6 +58,7 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     lineage: Lineage | None = None,
     dependencies: Dependencies | None = None,
     recovery: Recovery | None = None,
+    metrics: Metrics | None = None,
 ) -> None:
     """Answer until `stop` is set, then end open streams, close, and take the socket file away.
 
@@ -63,7 +66,8 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     with `lineage`, processes below the daemon may do no more than read their own task.
     """
     gate = Admission(uid, listener.group)
-    app = application(store, live, stop, clock=clock, admission=gate, dependencies=dependencies, recovery=recovery)
+    parts: dict[str, Any] = {"dependencies": dependencies, "recovery": recovery, "metrics": metrics}
+    app = application(store, live, stop, clock=clock, admission=gate, **parts)
     config = uvicorn.Config(
         app,
         http=type("Protocol", (PeerProtocol,), {"lineage": lineage}),
@@ -93,9 +97,11 @@ def application(  # noqa: PLR0913 - each is a different thing the API talks to
     admission: Admission,
     dependencies: Dependencies | None = None,
     recovery: Recovery | None = None,
+    metrics: Metrics | None = None,
 ) -> ASGIApp:
     """The ASGI application, gate included."""
     handlers = Handlers(store, live, clock, stop, dependencies, recovery)
+    handlers.metrics_text = metrics
     routes = [
         Route(row.path, _guarded(getattr(handlers, row.handler), live), methods=[row.method], name=row.handler)
         for row in ROUTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES
 from harnessd.runtime.control.transfer.handlers import TransferHandlers
 from harnessd.runtime.control.verbs import NAMES, Verbs
+from harnessd.runtime.observing.meters import CONTENT_TYPE
 
 _DAY_S = 86400.0
 _RUNNING_SHOWN = 20
@@ -66,6 +67,7 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
         self._dependencies, self._recovery = dependencies, recovery
         self._store, self._live, self._clock, self._stop = store, live, clock, stop
         self._verbs = Verbs(store, live, clock)
+        self.metrics_text: Callable[[], Awaitable[str]] | None = None
 
     async def status(self, _: Request) -> Response:
         now = self._clock.now()
@@ -84,6 +86,11 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
                 "running_tasks": [self._with_progress(task) | {"budgets": self._budgets(task)} for task in running],
             }
         )
+
+    async def metrics(self, _: Request) -> Response:
+        if self.metrics_text is None:
+            raise Bad("refused", "This daemon counts nothing.", "See: harnessctl status")
+        return Response(await self.metrics_text(), media_type=CONTENT_TYPE)
 
     async def openapi(self, _: Request) -> Response:
         return Json(openapi.document(ROUTES))

@@ -13,11 +13,12 @@ from harnessd.runtime.control.routes import Parameter, RouteRow
 _NULLABLE_TEXT = {"type": ["string", "null"]}
 _NULLABLE_TIME = {"type": ["number", "null"]}
 # Answers that are no single JSON document.
-_MEDIA = {"EventStream": "text/event-stream", "JsonLines": "application/jsonl"}
+_MEDIA = {"EventStream": "text/event-stream", "Text": "text/plain", "JsonLines": "application/jsonl"}
 
 SCHEMAS: dict[str, Any] = {
     "Object": {"type": "object"},
     "EventStream": {"type": "string"},
+    "Text": {"type": "string"},
     "JsonLines": {"type": "string", "description": "One JSON object a line; the last holds the SHA-256 of the others."},
     "Error": {
         "type": "object",

@@ -116,7 +116,7 @@ class Histogram:
         for values, one in sorted(self.series.items()):
             labels = tuple(zip(self.labels, values, strict=True))
             below = 0
-            for bound, count in zip((*self.bounds, float("inf")), one.counts, strict=True):
+            for bound, count in zip((*one.bounds, float("inf")), one.counts, strict=True):
                 below += count
                 yield Sample("_bucket", (*labels, ("le", number(bound))), below)
             yield Sample("_sum", labels, one.total)

@@ -142,6 +142,11 @@ class Keeper:
             if not problems:
                 self.in_force.pinned[number] = policies.at(number)
 
+    def lasts(self, event: str) -> bool:
+        """Whether what a lasting event said of the policies is still so."""
+        open_ = {"policy_invalid": self.refused, "policy_held": self.waiting}
+        return event not in open_ or open_[event] is not None
+
     def facts(self) -> dict[str, Any]:
         """For `status` and `GET /v1/policies`."""
         force = self.in_force
