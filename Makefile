@@ -20,7 +20,8 @@ SELF   := pyproject.toml harnessd/__init__.py
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check lint docs bench crash-sweep payments trees constraints install-run install-dev clean
+.PHONY: help demo test check lint docs bench crash-sweep crash-points escapes seeded-bugs payments trees constraints
+.PHONY: install-run install-dev clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,8 +44,17 @@ docs: $(DEV) ## write the generated parts of docs/ again
 bench: $(BENCH) ## the performance gates, each beside its control, in one run (ARGS="steps queue")
 	@$(BVENV)/bin/python -m benchmarks.run $(ARGS)
 
-crash-sweep: $(DEV) ## kill -9 the daemon at seeded moments, 200 times, and check the books
-	@$(BIN)/python benchmarks/crash_sweep.py --runs 200 $(ARGS)
+crash-sweep: $(DEV) ## kill -9 the daemon at seeded moments, 10,000 times, and compare three books (ARGS="--runs 300")
+	@$(BIN)/python benchmarks/proofs/kills.py --runs 10000 $(ARGS)
+
+crash-points: $(DEV) ## kill -9 the daemon at each pass of each crash point (ARGS="--seeds 20")
+	@$(BIN)/python benchmarks/proofs/points.py $(ARGS)
+
+escapes: $(DEV) ## tools that do not want to end, 100 times each end: nothing of them lives 10 s later
+	@$(BIN)/python benchmarks/proofs/escapes.py --times 100 $(ARGS)
+
+seeded-bugs: $(DEV) ## put 30 bugs into copies of harnessd, one at a time: the tests must catch them
+	@$(BIN)/python benchmarks/proofs/bugs.py $(ARGS)
 
 payments: $(DEV) ## 1,000 payments whose answers are lost, under daemons killed in the middle: none is made twice
 	@$(BIN)/python benchmarks/payments.py --runs 1000 $(ARGS)

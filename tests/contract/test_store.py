@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,9 @@ async def test_a_heartbeat_prolongs_what_is_ours_and_names_it(store: SqlStore) -
     assert await store.sweep(NOW + 25) == 0
     assert await store.sweep(NOW + 35) == 1
     assert await store.heartbeat([lease], NOW + 36, 20) == frozenset()
+    task, lease = await running(store)
+    old = replace(lease, epoch=lease.epoch - 1)
+    assert await store.heartbeat([old], NOW + 37, 20) == frozenset(), "an earlier lease of the same worker"
     assert await store.heartbeat([], NOW, 20) == frozenset()
 
 

@@ -1,0 +1,268 @@
+"""Seeded bugs: thirty mistakes that somebody could make in harnessd, each with the tests that must see it.
+
+A bug is a substitution in one file: `old` stands there once, `new` takes its place in a scratch copy. `caught_by` are
+arguments of pytest; one failing test is enough. `cheap` ones are CI's share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STORES = "harnessd/stores"
+RUNTIME = "harnessd/runtime"
+ENGINE = "harnessd/engine"
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One mistake."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    caught_by: tuple[str, ...]
+    cheap: bool = False
+
+
+BUGS: tuple[Bug, ...] = (
+    Bug(
+        "submit is acknowledged before its commit",
+        f"{STORES}/queue.py",
+        "answer = await self._write(unit)\n            except Conflict:",
+        'asyncio.ensure_future(self._write(unit)); answer = [[("early",)]]\n            except Conflict:',
+        ("tests/contract/test_store.py",),
+    ),
+    Bug(
+        "a batch is answered before its commit",
+        f"{STORES}/batch.py",
+        '            cursor.execute("COMMIT")\n',
+        "            pass\n",
+        ("tests/stores/test_writer.py",),
+        cheap=True,
+    ),
+    Bug(
+        "the fence does not test the epoch",
+        f"{STORES}/sql/journal.sql",
+        " AND tasks.epoch = :epoch AND tasks.state IN ('running', 'rolling_back')",
+        " AND tasks.state IN ('running', 'rolling_back')",
+        ("tests/contract/test_store_journal.py",),
+        cheap=True,
+    ),
+    Bug(
+        "the heartbeat does not test the epoch",
+        f"{STORES}/sql/tasks.sql",
+        "WHERE id = :task AND lease_owner = :owner AND epoch = :epoch AND state IN",
+        "WHERE id = :task AND lease_owner = :owner AND state IN",
+        ("tests/contract/test_store.py",),
+        cheap=True,
+    ),
+    Bug(
+        "synchronous=NORMAL",
+        f"{STORES}/sqlite.py",
+        '"PRAGMA synchronous = FULL",',
+        '"PRAGMA synchronous = NORMAL",',
+        ("tests/stores/test_writer.py",),
+        cheap=True,
+    ),
+    Bug(
+        "the acknowledged mark is not written",
+        f"{STORES}/sqlite.py",
+        "            self._mark.write(self._store, commit, time.monotonic())\n",
+        "            pass\n",
+        ("tests/stores/test_loss.py",),
+        cheap=True,
+    ),
+    Bug(
+        "an error from COMMIT is taken for a no",
+        f"{STORES}/sqlite.py",
+        "            return await self._settle(unknown)\n",
+        "            raise HarnessError('nothing was written') from unknown\n",
+        ("tests/stores/test_faults.py",),
+    ),
+    Bug(
+        "files swapped under the daemon are not looked at",
+        f"{STORES}/files.py",
+        "    if found == expected:\n        return\n",
+        "    if found == expected or expected:\n        return\n",
+        ("tests/stores/test_loss.py",),
+        cheap=True,
+    ),
+    Bug(
+        "two daemons share the lock",
+        f"{STORES}/files.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        ("tests/stores/test_owner.py",),
+    ),
+    Bug(
+        "one poisoned member sinks the whole batch",
+        f"{STORES}/batch.py",
+        " isinstance(self._refusal(error), StorageFull | StoreLost):\n                raise\n",
+        " self:\n                raise\n            raise\n",
+        ("tests/stores/test_writer.py",),
+    ),
+    Bug(
+        "a migration is no transaction",
+        f"{STORES}/files.py",
+        '        connection.execute("BEGIN IMMEDIATE")\n        try:\n            for statement in step.statements:',
+        "        try:\n            for statement in step.statements:",
+        ("tests/stores/test_files.py", "tests/stores/test_crash.py"),
+    ),
+    Bug(
+        "a broken hash chain is not noticed",
+        f"{STORES}/sessions.py",
+        "        return misfit(session[0], rows)\n",
+        "        return None\n",
+        ("tests/contract/test_store_journal.py", "tests/stores/test_loss.py"),
+    ),
+    Bug(
+        "two tasks in one workspace",
+        f"{STORES}/sql/tasks.sql",
+        "WHERE tasks.workspace <> '' AND held.holder <> tasks.id AND {overlap})",
+        "WHERE tasks.workspace = 'nowhere' AND held.holder <> tasks.id AND {overlap})",
+        ("tests/contract/test_store.py",),
+    ),
+    Bug(
+        "a recovery is not charged",
+        f"{STORES}/sql/tasks.sql",
+        "SET state = 'queued', recoveries = recoveries + 1,",
+        "SET state = 'queued', recoveries = recoveries,",
+        ("tests/contract/test_store.py", "tests/contract/test_store_journal.py"),
+        cheap=True,
+    ),
+    Bug(
+        "the same key with another body is another task's",
+        f"{STORES}/queue.py",
+        "        if row[0] == identity_of(draft):\n",
+        "        if row[0] or identity_of(draft):\n",
+        ("tests/contract/test_store.py",),
+    ),
+    Bug(
+        "a task is begun again after an orderly drain took it",
+        f"{RUNTIME}/worker.py",
+        "            if not self.draining and not self._held:\n                await self._claim_free()",
+        "            if not self._held:\n                await self._claim_free()",
+        ("tests/runtime/test_worker.py",),
+    ),
+    Bug(
+        "the lease is not renewed",
+        f"{RUNTIME}/worker.py",
+        "                kept = await self._store.heartbeat(leases, self._around.clock.now(), self._settings.ttl_s)\n",
+        "                kept = frozenset(lease.task for lease in leases)\n",
+        ("tests/runtime/test_worker.py",),
+    ),
+    Bug(
+        "what a task left running outlives it",
+        f"{RUNTIME}/worker.py",
+        '            self._around.crashpoint("J21")\n            await self._around.toolbox.jobs.end_task(task.id)\n',
+        '            self._around.crashpoint("J21")\n',
+        ("tests/acceptance/test_background_jobs.py",),
+    ),
+    Bug(
+        "an act begins before its intent is durable",
+        f"{RUNTIME}/runner.py",
+        "        if records:\n            before(records, self.around.crashpoint)\n",
+        "        if records and acts and isinstance(acts[0], CallTool):\n"
+        "            self._perform(acts[0])\n"
+        "            await asyncio.sleep(0.02)\n"
+        "            acts = acts[1:]\n"
+        "        if records:\n            before(records, self.around.crashpoint)\n",
+        ("tests/acceptance/test_crash_sweep.py", "-k", "crash_point"),
+    ),
+    Bug(
+        "a secret stands in a tool's result",
+        f"{RUNTIME}/toolbox.py",
+        "            return replace(outcome, text=self.redact(outcome.text))\n",
+        "            return outcome\n",
+        ("tests/acceptance/test_secrets.py",),
+    ),
+    Bug(
+        "an answer without words counts",
+        f"{RUNTIME}/gateway.py",
+        "    for block in reply.message.blocks:\n        if isinstance(block, ToolUseBlock)",
+        "    for block in (*reply.message.blocks, TextBlock('.')):\n        if isinstance(block, ToolUseBlock)",
+        ("tests/runtime/test_gateway_limits.py", "tests/runtime/test_gateway_breakers.py"),
+    ),
+    Bug(
+        "an unfinished rollback is not taken up",
+        f"{RUNTIME}/rollbacks/carrying.py",
+        "            await self.carry_on(task.id)\n",
+        "            pass\n",
+        ("tests/acceptance/test_crash_sweep.py", "-k", "crash_point"),
+    ),
+    Bug(
+        "an unclean start more is allowed",
+        f"{RUNTIME}/host/starts.py",
+        "        if self.unclean < self.limits.unclean:\n",
+        "        if self.unclean <= self.limits.unclean:\n",
+        ("tests/acceptance/test_starts_and_stops.py",),
+    ),
+    Bug(
+        "an irreversible act is repeated by guess",
+        f"{ENGINE}/tool_calls/outcomes.py",
+        "    if begun.effect_class is not EffectClass.IRREVERSIBLE and honoured(s, call, begun):\n",
+        "    if honoured(s, call, begun):\n",
+        ("tests/engine/test_restart.py", "tests/engine/test_keys.py"),
+        cheap=True,
+    ),
+    Bug(
+        "a question about an act does not say its key",
+        f"{ENGINE}/tool_calls/outcomes.py",
+        "and its outcome is unknown (key {effect.key}). ",
+        "and its outcome is unknown. ",
+        ("tests/engine/test_probes.py", "tests/engine/test_restart.py"),
+    ),
+    Bug(
+        "a second try has another key",
+        f"{ENGINE}/tool_calls/keys.py",
+        "        if effect.name == call.name and effect.key is not None:\n            return effect.key\n",
+        "        if effect.name == call.name and effect.key is not None:\n            return effect.key[::-1]\n",
+        ("tests/engine/test_keys.py",),
+    ),
+    Bug(
+        "a call without an answer is not charged",
+        f"{ENGINE}/asking.py",
+        "    if usage is None:\n        return\n",
+        "    if usage is None or usage:\n        return\n",
+        ("tests/engine/test_brakes.py", "tests/engine/test_turns.py"),
+    ),
+    Bug(
+        "a budget warns again and again",
+        f"{ENGINE}/tool_calls/results.py",
+        "        s.count(warned=(*s.counters.warned, *warning.marks))\n",
+        "",
+        ("tests/engine/test_brakes.py",),
+    ),
+    Bug(
+        "a compaction cuts between a call and its result",
+        "harnessd/defence/line3_repair/compaction/plan.py",
+        "        if body[place].kind is NodeKind.ASSISTANT:\n",
+        "        if body[place].kind is NodeKind.TOOL_RESULT:\n",
+        ("tests/defence", "-k", "compact or plan"),
+    ),
+    Bug(
+        "a manifest counts before it is synced",
+        "harnessd/workspace/checkpoints.py",
+        "        vault.contents.sync()\n        vault.last, vault.place",
+        "        vault.last, vault.place",
+        ("tests/workspace/test_content.py", "tests/workspace/test_kill.py"),
+    ),
+    Bug(
+        "killpg alone",
+        "harnessd/tools/supervisor.py",
+        "        for pid in descendants(os.getpid()):\n"
+        "            with Passing(ProcessLookupError, PermissionError):\n"
+        "                os.kill(pid, signal.SIGKILL)\n",
+        "        with Passing(ProcessLookupError, PermissionError):\n"
+        "            os.killpg(self.main, signal.SIGKILL)\n",
+        ("tests/tools/test_hangs.py", "-k", "setsid or daemonises"),
+    ),
+    Bug(
+        "a job is told before its row",
+        "harnessd/tools/jobs.py",
+        "            await self._book.begun(job.kept())\n",
+        "            self._early = asyncio.ensure_future(self._book.begun(job.kept()))\n",
+        ("tests/tools/test_jobs.py", "tests/acceptance/test_background_jobs.py"),
+    ),
+)
