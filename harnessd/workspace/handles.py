@@ -101,7 +101,8 @@ def parent_of(path: str) -> tuple[str, str]:
 
 def lstat(folder: int, name: str) -> os.stat_result | None:
     """What a name in a folder is, no link followed; None where nothing is."""
-    with contextlib.suppress(FileNotFoundError):
+    # No file's name holds a NUL, or what no encoding takes: Python refuses to ask (ValueError).
+    with contextlib.suppress(FileNotFoundError, ValueError):
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     return None
 
