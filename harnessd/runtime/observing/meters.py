@@ -64,7 +64,7 @@ class Meter:
             yield Sample("", tuple(zip(self.labels, values, strict=True)), value)
 
     def _bounded(self, values: Sequence[str]) -> Labels:
-        key = tuple(values)
+        key = clean(values)
         if key in self.series or len(self.series) < SERIES_MAX:
             return key
         return tuple(OTHER for _ in key)
@@ -107,7 +107,7 @@ class Histogram:
         """One series; made where it is not there."""
         found = self.series.get(values)
         if found is None:
-            key = values if len(self.series) < SERIES_MAX else tuple(OTHER for _ in values)
+            key = clean(values) if len(self.series) < SERIES_MAX else tuple(OTHER for _ in values)
             found = self.series.setdefault(key, Distribution(self.bounds))
         return found
 
@@ -137,6 +137,11 @@ def exposition(meters: Iterable[AnyMeter]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def clean(values: Sequence[str]) -> Labels:
+    """Values of labels; half a surrogate pair has no UTF-8, and cleaned later could be a twin of another series."""
+    return tuple(value if value.isascii() else value.encode("utf-8", "replace").decode() for value in values)
+
+
 def number(value: float) -> str:
     """A number as Prometheus reads it (Go's ParseFloat): `17`, `0.25`, `+Inf`, `NaN`."""
     if value != value:  # noqa: PLR0124 - NaN alone is not itself
@@ -152,8 +157,7 @@ def _line(name: str, sample: Sample) -> str:
 
 
 def _escaped(value: str) -> str:
-    text = value.encode("utf-8", "replace").decode()  # half a surrogate pair has no UTF-8
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _escaped_help(text: str) -> str:
