@@ -56,6 +56,9 @@ escapes: $(DEV) ## tools that do not want to end, 100 times each end: nothing of
 seeded-bugs: $(DEV) ## put 30 bugs into copies of harnessd, one at a time: the tests must catch them
 	@$(BIN)/python benchmarks/proofs/bugs.py $(ARGS)
 
+simulate: $(DEV) ## 2,000 seeds on virtual time: faults, kills and persons, then healing (ARGS="--minutes 30 --seeds 100000")
+	@$(BIN)/python -m tests.simulation $(ARGS)
+
 payments: $(DEV) ## 1,000 payments whose answers are lost, under daemons killed in the middle: none is made twice
 	@$(BIN)/python benchmarks/payments.py --runs 1000 $(ARGS)
 
