@@ -118,6 +118,7 @@ def run(folder: Path, starter: Warm, service: SimulatedService, end: str) -> Fou
             if end in ("cancel", "time-out"):
                 found.broken += _told(client, tasks, end)
             else:
+                client.close()
                 again, client = _started(daemon, starter)  # the lock is free, whoever inherited what
                 again.kill()
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harnessd.domain.ports import Refused
+from harnessd.domain.ports import Refused, Submitted
 from harnessd.domain.task import Task, TaskDraft, TaskState
 from harnessd.engine.protocol import ModelFacts
 from harnessd.runtime.catalog import AgentFacts, Catalog
@@ -48,14 +48,15 @@ class Gate:
         return None
 
 
-def pool_of(store: SqlStore, tmp_path: Path, gate: Gate) -> Pool:
+def pool_of(store: SqlStore, tmp_path: Path, gate: Gate, heartbeat_s: float = 5.0) -> Pool:
     jobs = Jobs()
     toolbox = Toolbox(
         {}, partial_output=partial_output, environment=lambda *_: {}, artefacts=tmp_path / "artefacts", jobs=jobs
     )
     # No service is known: a model call would be a fault of ours, and the task would show it.
     around = Surroundings(store, Gateway({}), toolbox, WallClock())
-    return Pool(store, around, lambda: CATALOG, lambda _: policies(), PoolSettings("a1"), gate)
+    settings = PoolSettings("a1", heartbeat_s=heartbeat_s)
+    return Pool(store, around, lambda: CATALOG, lambda _: policies(), settings, gate)
 
 
 async def test_a_task_that_was_just_taken_is_handed_back_by_a_drain(store: SqlStore, tmp_path: Path) -> None:
@@ -90,3 +91,25 @@ async def test_what_a_claim_brings_during_a_drain_is_handed_back_too(store: SqlS
         await at_work
     assert pool.busy == 0
     assert (await store.counts())["queued"] == 1
+
+
+async def test_a_lease_is_renewed_as_long_as_its_task_is_at_work(store: SqlStore, tmp_path: Path) -> None:
+    # R6.2, F16
+    gate = Gate()
+    pool = pool_of(store, tmp_path, gate, heartbeat_s=0.02)
+    submitted = await store.submit(TaskDraft("Work.", "coder", str(tmp_path)), time.time())
+    assert isinstance(submitted, Submitted)
+    at_work = asyncio.create_task(pool.run())
+    ends: set[float] = set()
+    async with asyncio.timeout(20):
+        await gate.reached.wait()
+        while len(ends) < 3:
+            row = await store.find(submitted.task.id)
+            assert isinstance(row, Task)
+            assert row.lease is not None
+            ends.add(row.lease.expires_at)
+            await asyncio.sleep(0.01)
+        gate.open.set()
+        await pool.drain(5.0)
+        await at_work
+    assert not pool.lost.done()

@@ -59,7 +59,7 @@ class Starts:
             self.held = await self.store.held()
             return
         minutes, seconds = divmod(self.limits.within, 60)
-        span = f"{self.limits.within:g} s" if seconds else f"{minutes:g} minutes"
+        span = f"{self.limits.within:g} s" if seconds else f"{minutes:g} minute{'s' if minutes > 1 else ''}"
         why = f"harnessd started {self.unclean} times within {span} after unclean ends"
         count = await self.store.hold_interrupted(self.at, f"{why}; it was not resumed by itself")
         self.held = await self.store.held()
