@@ -76,6 +76,7 @@ from harnessd.workspace.confine import confine
 
 # A change of the policy files is seen within this time; whose tools ran meanwhile may have made it.
 _WRITERS_S = 5.0
+scratch_store = open_store  # one of its own, to measure a disk by
 
 
 def run(config: Path | None, strict: bool = False) -> int:
@@ -93,8 +94,7 @@ def run(config: Path | None, strict: bool = False) -> int:
     if strict and _tell((*policies.problems, *policies.warnings)):
         return ConfigError.exit_code
     daemon = _Daemon(path, read.settings, folder, policies, read.data)
-    with asyncio.Runner(loop_factory=daemon.seen.loop.loop) as runner:
-        return runner.run(daemon.run())
+    return daemon.seen.loop.run(daemon.run)
 
 
 def check(config: Path | None) -> tuple[list[str], list[str]]:

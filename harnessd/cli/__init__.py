@@ -27,6 +27,7 @@ CLIENT: Rows = {
     "submit": ("harnessd.cli.submit:submit", "Queue tasks."),
     "set": ("harnessd.cli.submit:set_", "Change limits, policies, model, priority or labels of tasks that exist."),
     "status": ("harnessd.cli.status:status", "How the daemon, or one task, stands and what can be done next."),
+    "top": ("harnessd.cli.looking.top:top", "The tasks at work, live: step, use, what they wait for."),
     "list": ("harnessd.cli.looking.lists:list_", "Tasks, newest first, filtered and counted."),
     "logs": ("harnessd.cli.sessions:logs", "The events of a task, readable."),
     "attach": ("harnessd.cli.follow:attach", "Follow a running task until it ends or waits for a person."),
@@ -57,6 +58,7 @@ CLIENT: Rows = {
     "tool": ("harnessd.cli.dependencies:tool", "Tools: how they are, and whether they can be called."),
     "notify": ("harnessd.cli.notify:notify", "Channels that tell people: try one."),
     "chaos": ("harnessd.cli.chaos:chaos", "Faults on purpose: availability measured layer by layer."),
+    "bench": ("harnessd.cli.bench:bench", "What this machine's disk makes of the store: durable steps a second."),
     "completion": ("harnessd.cli.operations:completion", "Print the completion script of a shell."),
 }
 _FLAGS_OF_ALL = ("--json", "--debug")

@@ -104,6 +104,14 @@ def terminal_width() -> int | None:
         return WIDTH
 
 
+def terminal_height() -> int:
+    """Lines of the terminal; many where the output goes elsewhere."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).lines or 24
+    except OSError:
+        return 1_000_000
+
+
 def clear_screen() -> None:
     """Begin anew at the top on a terminal; elsewhere an empty line."""
     out("\x1b[H\x1b[2J" if sys.stdout.isatty() else "")

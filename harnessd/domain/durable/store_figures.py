@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,6 +50,9 @@ class FiguresStore(Protocol):
 
     async def event_counts(self, after: int) -> EventCounts:
         """Events and nodes above a sequence number, by their word."""
+
+    async def latest(self, tasks: Sequence[str]) -> Mapping[str, float]:
+        """When each of these tasks was last heard of: the time of its newest event (Unix epoch)."""
 
     async def trace_at(self, task: str, seq: int | None = None, node: str | None = None) -> str:
         """The trace id of the attempt to which an event or node belongs; of the newest one without either.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES
 from harnessd.runtime.control.transfer.handlers import TransferHandlers
 from harnessd.runtime.control.verbs import NAMES, Verbs
-from harnessd.runtime.observing.meters import CONTENT_TYPE
+from harnessd.runtime.control.watching.handlers import WatchingHandlers
 
 _DAY_S = 86400.0
 _RUNNING_SHOWN = 20
@@ -51,7 +51,7 @@ _ENTERED: Mapping[TaskState, frozenset[EventType]] = {
 }
 
 
-class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHandlers):
+class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHandlers, WatchingHandlers):
     """One method for each row of the table."""
 
     def __init__(
@@ -67,7 +67,6 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
         self._dependencies, self._recovery = dependencies, recovery
         self._store, self._live, self._clock, self._stop = store, live, clock, stop
         self._verbs = Verbs(store, live, clock)
-        self.metrics_text: Callable[[], Awaitable[str]] | None = None
 
     async def status(self, _: Request) -> Response:
         now = self._clock.now()
@@ -86,11 +85,6 @@ class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHan
                 "running_tasks": [self._with_progress(task) | {"budgets": self._budgets(task)} for task in running],
             }
         )
-
-    async def metrics(self, _: Request) -> Response:
-        if self.metrics_text is None:
-            raise Bad("refused", "This daemon counts nothing.", "See: harnessctl status")
-        return Response(await self.metrics_text(), media_type=CONTENT_TYPE)
 
     async def openapi(self, _: Request) -> Response:
         return Json(openapi.document(ROUTES))

@@ -157,6 +157,7 @@ _DIFF = (
 ROUTES: tuple[RouteRow, ...] = (
     RouteRow("GET", "/v1/status", "status", "The daemon, its queue, what runs, and what ended in the last day."),
     RouteRow("GET", "/v1/openapi.json", "openapi", "This document."),
+    RouteRow("GET", "/v1/top", "top", "What has not ended: step, use, what it waits for.", query=_LIST, errors=(422,)),
     RouteRow("GET", "/metrics", "metrics", "Figures in Prometheus' text form.", "Text", errors=(409,)),
     RouteRow("GET", "/v1/tasks", "list_tasks", "Tasks, newest first.", "Tasks", _LIST, errors=(422,)),
     RouteRow(

@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from harnessd.runtime.observing.meters import Distribution
 
@@ -29,6 +29,7 @@ _SHORT_S = BOUNDS_S[0]
 _STACK_MAX = 12_000
 _TFD_CLOEXEC = 0o2000000
 
+T = TypeVar("T")
 Blocked = Callable[[float, str], None]  # (seconds until now, the stack of the loop's thread)
 
 
@@ -58,6 +59,11 @@ class LoopWatch:
     def loop(self) -> asyncio.AbstractEventLoop:
         """A new loop that is watched; for `asyncio.Runner`."""
         return asyncio.SelectorEventLoop(_Resting(self))
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As `asyncio.run`, in a watched loop."""
+        with asyncio.Runner(loop_factory=self.loop) as runner:
+            return runner.run(work())
 
     def start(self) -> None:
         """Begin to watch. Called in the loop's thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from harnessd.domain.durable.store_figures import Commits, EventCounts, StoreFigures
 from harnessd.domain.events import EventType
@@ -49,6 +50,13 @@ class Figures(Kernel):
         if types[EventType.TASK_COMPLETED]:
             ends["completed"] = types[EventType.TASK_COMPLETED]
         return EventCounts(upto, types, ends)
+
+    async def latest(self, tasks: Sequence[str]) -> Mapping[str, float]:
+        """See the port."""
+        if not tasks:
+            return {}
+        found = await self._database.fetch(tuple(Statement("latest_event", {"task": task}) for task in tasks))
+        return {task: float(rows[0][0]) for task, rows in zip(tasks, found, strict=True) if rows}
 
     async def trace_at(self, task: str, seq: int | None = None, node: str | None = None) -> str:
         """See the port."""

@@ -22,3 +22,6 @@ SELECT data FROM events WHERE task = :task AND type = 'started' AND seq <= :seq 
 
 -- name: seq_of_node
 SELECT seq FROM nodes WHERE task = :task AND id = :node
+
+-- name: latest_event
+SELECT at FROM events WHERE task = :task ORDER BY seq DESC LIMIT 1
