@@ -78,6 +78,10 @@ class Running:
     def start(self, **environment: str) -> Client:
         """Start the daemon and wait until it answers."""
         self.spawn(**environment)
+        return self.until_up()
+
+    def until_up(self) -> Client:
+        """Wait until the process that was started answers."""
         assert self.process is not None
         until = time.monotonic() + START_S
         told = ""
