@@ -28,6 +28,7 @@ from harnessd.config.load import (
 )
 from harnessd.config.reload import Candidate, Reloader
 from harnessd.config.settings import Settings
+from harnessd.domain.durable.backup import StoreRestored
 from harnessd.domain.failure import ConfigError, HarnessError
 from harnessd.domain.ports import Refused, Tool
 from harnessd.domain.task import Task
@@ -106,15 +107,14 @@ def check(config: Path | None) -> tuple[list[str], list[str]]:
     return [], [str(warning) for warning in loaded.warnings]
 
 
-def restore(file: Path, config: Path | None) -> int:
-    """`harnessd restore FILE`: a backup becomes the store."""
-    try:
-        loaded = load(config, os.environ)
-    except ConfigProblems as wrong:
-        _tell(wrong.problems)
+def restore(file: Path, config: Path | None) -> StoreRestored | int:
+    """`harnessd restore FILE`: a backup becomes the store. Policies that are not valid are no reason not to."""
+    read = read_settings(find_config(config, os.environ), os.environ)
+    if read.settings is None:
+        _tell(read.problems)
         return ConfigError.exit_code
-    restore_store(file, store_url(loaded.settings, os.environ, Redactor()))
-    return 0
+    url = store_url(read.settings, os.environ, Redactor())
+    return restore_store(file, url, crashpoint=crashpoints.from_environment(os.environ))
 
 
 def _tell(lines: Any) -> bool:
@@ -202,8 +202,7 @@ class _Daemon:
         await self.seen.attach(Seen(store, pool, in_force, self.dependencies, self._facts, self.configured, self.clock))
 
         async def control(stop: asyncio.Event, started: Callable[[], None]) -> None:
-            about: dict[str, Any] = {"dependencies": self.dependencies, "recovery": self.care.rollbacks}
-            about["metrics"] = self.seen.text
+            about: dict[str, Any] = {"dependencies": self.dependencies, **self.care.served(), "metrics": self.seen.text}
             about |= {"uid": os.geteuid(), "clock": self.clock, "lineage": Lineage(os.getpid(), self.jobs.task_of)}
             await serve_control(listener, store, facade, stop, started=started, **about)
 

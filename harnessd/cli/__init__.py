@@ -58,6 +58,9 @@ CLIENT: Rows = {
     "tool": ("harnessd.cli.dependencies:tool", "Tools: how they are, and whether they can be called."),
     "notify": ("harnessd.cli.notify:notify", "Channels that tell people: try one."),
     "chaos": ("harnessd.cli.chaos:chaos", "Faults on purpose: availability measured layer by layer."),
+    "doctor": ("harnessd.cli.upkeep.doctor:doctor", "Look at the installation and say what to do about it."),
+    "backup": ("harnessd.cli.upkeep.commands:backup", "A whole copy of what the daemon keeps, in one file."),
+    "gc": ("harnessd.cli.upkeep.commands:gc", "Let go what policy keeps no longer."),
     "bench": ("harnessd.cli.bench:bench", "What this machine's disk makes of the store: durable steps a second."),
     "completion": ("harnessd.cli.operations:completion", "Print the completion script of a shell."),
 }

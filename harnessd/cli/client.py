@@ -56,12 +56,12 @@ class _Wire:
     Raises OSError where the connection is lost, ValueError where the answer is not HTTP.
     """
 
-    def __init__(self, address: str | tuple[str, int], host: str) -> None:
+    def __init__(self, address: str | tuple[str, int], host: str, timeout_s: float | None) -> None:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         self._host = host
         try:
-            self._socket.settimeout(ANSWER_TIMEOUT_S)
+            self._socket.settimeout(timeout_s)
             self._socket.connect(address)
         except OSError:
             self._socket.close()
@@ -139,6 +139,7 @@ class Client:
         self._url = None if socket_path else url
         self._socket = socket_path or find_socket(os.environ, os.geteuid())
         self._kept: _Wire | None = None
+        self.patience_s: float | None = ANSWER_TIMEOUT_S  # None: as long as it takes
 
     @property
     def place(self) -> str:
@@ -223,7 +224,9 @@ class Client:
         if not self._url and (sentence := too_long(self._socket)):
             raise Problem(USAGE, f"{sentence[0].upper()}{sentence[1:]}.", "Give a shorter one with --socket.")
         try:
-            return _Wire(_address(self._url), self._url[7:]) if self._url else _Wire(self._socket, "harnessd")
+            if self._url:
+                return _Wire(_address(self._url), self._url[7:], self.patience_s)
+            return _Wire(self._socket, "harnessd", self.patience_s)
         except OSError as fault:
             raise self._unreachable(fault) from None
 

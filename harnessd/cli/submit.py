@@ -98,6 +98,9 @@ def submit(ctx: click.Context, /, **given: Any) -> int:
 @click.option("--pin-policies/--unpin-policies", "pin", default=None, help="Stay at the revision in force, or follow.")
 @click.option("--model", help="Alias of the model for the next calls.")
 @click.option("--priority", type=int, help="The highest runs first.")
+@click.option(
+    "--keep", metavar="TIME", help="Keep it so long after its end, whatever retention says: 90d; 0d: no longer."
+)
 @label_option
 @dry_run_option
 @json_option
@@ -112,6 +115,7 @@ def set_(ctx: click.Context, /, tasks: tuple[str, ...], dry_run: bool, as_json: 
         "model": given["model"],
         "priority": given["priority"],
         "pin_policies": given["pin"],
+        "keep": seconds("--keep", given["keep"]) if given["keep"] else None,
     }
     body = {name: value for name, value in body.items() if value not in (None, {})}
     if not body:
@@ -130,6 +134,8 @@ def _changes(changes: Mapping[str, Any]) -> str:
             words += [f"{budget}={render.amount(budget, limit)}" for budget, limit in value.items()]
         elif isinstance(value, Mapping):
             words += [f"{key}={text}" for key, text in value.items()]
+        elif name == "keep_s":
+            words.append(f"keep={render.duration(value)} after its end" if value else "keep=as policy says")
         else:
             words.append(f"{name}={value}")
     return render.one_line(" ".join(words))

@@ -77,3 +77,6 @@ class EventType(StrEnum):
     DAEMON_STARTED = "daemon_started"
     DAEMON_STOPPED = "daemon_stopped"
     DRAINING = "draining"
+    STORE_RESTORED = "store_restored"  # a backup became the store; of a task: it was told so
+    COLLECTED = "collected"  # what policy keeps no longer was given back
+    BACKED_UP = "backed_up"

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from harnessd.domain.durable.backup import Backup
 from harnessd.domain.durable.breaker_store import BreakerStore
 from harnessd.domain.durable.outbox import OutboxStore
+from harnessd.domain.durable.retention import RetentionStore
 from harnessd.domain.durable.revision import RevisionStore
 from harnessd.domain.durable.store_figures import FiguresStore
 from harnessd.domain.effect import Effect, EffectClass
@@ -371,6 +373,7 @@ class Store(
     CheckpointStore,
     RollbackStore,
     TransferStore,
+    RetentionStore,
     FiguresStore,
     Protocol,
 ):
@@ -384,8 +387,14 @@ class Store(
         Raises StoreLocked, StoreTooNew, StoreLost, HarnessError (unwritable folder), each a sentence with a remedy.
         """
 
-    async def backup(self, path: str) -> None:
-        """Write a whole copy to `path`, complete or absent. Raises HarnessError where it cannot be written."""
+    async def backup(self, path: str, wanted: Backup = ...) -> int:
+        """Write a whole copy to `path`, complete or absent, with the wanted files; gives its size in bytes.
+
+        Others write on meanwhile. Raises HarnessError where it cannot be written.
+        """
+
+    async def examine(self) -> Mapping[str, str]:
+        """What the database says of itself: `engine`, `version`, how it makes commits durable, `integrity`."""
 
     async def close(self) -> None:
         """Finish what waits, give the lock back."""

@@ -157,7 +157,8 @@ class Counters:
     and the agent (`feature`, `agent` -> full name) that stand in for the task's own since `roles_since`, for the
     reason in `roles_why`. `reachable` is when a link of the call under way may next be asked, as its breaker or its
     service says, by alias. `checkpoints` numbers the workspace's (`c9`), `checkpoint` is the manifest of the
-    newest. `rollback` is the one that was decided on and is being carried out.
+    newest. `rollback` is the one that was decided on and is being carried out. `doubt` is set where the store was
+    restored from a backup and nobody knows what the task did between `from` (the backup) and `until` (the restore).
     """
 
     turns: int = 0
@@ -200,6 +201,7 @@ class Counters:
     checkpoints: int = 0
     checkpoint: str = ""
     rollback: Mapping[str, Any] = field(default_factory=dict)
+    doubt: Mapping[str, float] = field(default_factory=dict)
 
     def used(self, age_s: float) -> dict[str, float]:
         """What the budgets count, by the names policies have for them; times in seconds."""
@@ -232,6 +234,7 @@ class TaskDraft:
     pinned_revision: int | None = None
     feature: str | None = None  # with which of its agent's features it begins; None: the agent's own choice
     keys_of: str | None = None  # an imported session: the task whose idempotency keys its acts go on with
+    keep_s: float | None = None  # how long it is kept after its end, where that is longer than policy says
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for the same client key to mean the same task."""

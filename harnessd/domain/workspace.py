@@ -114,8 +114,8 @@ class CheckpointStore(Protocol):
     async def expire_checkpoints(self, before: float) -> int:
         """Forget the checkpoints of tasks that ended before this time (epoch seconds); gives how many."""
 
-    async def drop_oldest_checkpoints(self) -> str | None:
-        """Forget those of the task that ended longest ago; gives its id, None where no ended task has any."""
+    async def drop_oldest_checkpoints(self, spared: Collection[str] = ()) -> str | None:
+        """Forget those of the task that ended longest ago, never of `spared`; its id, None where there is none."""
 
     async def begin_restore(self, restore: KeptRestore) -> None:
         """The intent, before the first file is touched."""

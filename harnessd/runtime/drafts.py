@@ -26,7 +26,8 @@ FIELDS = (
     "prompt", "agent", "workspace", "priority", "labels", "key", "not_before", "after", "model", "budget", "policies",
     "pin_policies", "dry_run", "feature",
 )  # fmt: skip
-CHANGES = ("priority", "labels", "model", "budget", "policies", "pin_policies", "say", "now", "text")
+CHANGES = ("priority", "labels", "model", "budget", "policies", "pin_policies", "keep", "say", "now", "text")
+_KEEP_MAX_S = 3650 * 86400.0  # as `retention` bounds its own
 _TIMES = frozenset({"working_time", "wall_time", "age", "silence"})
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SCALES = {"": 1.0, "k": 1e3, "M": 1e6}
@@ -90,9 +91,20 @@ def read_changes(body: Mapping[str, Any], draft: TaskDraft, limits: Mapping[str,
             changes["priority"] = _priority(body["priority"])
         if body.get("pin_policies") is not None:
             changes["pinned_revision"] = 0 if body["pin_policies"] else None
+        if "keep" in body:
+            changes["keep_s"] = _keep(body["keep"])
     except _Wrong as wrong:
         return wrong.refused
     return changes
+
+
+def _keep(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _KEEP_MAX_S:
+        hint = "Send seconds, at most 3650 days; 0 or null: as policy says."
+        raise _Wrong("invalid", f"keep: {str(value)[:40]} is not a time that a task is kept.", hint)
+    return float(value) or None
 
 
 def read_amount(name: str, value: Any) -> float:

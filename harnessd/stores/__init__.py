@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from harnessd.domain.durable.backup import StoreRestored
 from harnessd.domain.failure import ConfigError
-from harnessd.stores import files
+from harnessd.stores.backups import restoring
 from harnessd.stores.journal import Journal
 from harnessd.stores.operations.breakers import Breakers
 from harnessd.stores.operations.checkpoints import Checkpoints
 from harnessd.stores.operations.figures import Figures
 from harnessd.stores.operations.jobs import Jobs
 from harnessd.stores.operations.outbox import Outbox
+from harnessd.stores.operations.retention import Retention
 from harnessd.stores.operations.revisions import Revisions
 from harnessd.stores.operations.rollbacks import Rollbacks
 from harnessd.stores.operations.starts import Starts
@@ -23,7 +25,19 @@ from harnessd.stores.verbs import Verbs
 
 
 class SqlStore(
-    Verbs, Sessions, Journal, Revisions, Breakers, Outbox, Jobs, Starts, Checkpoints, Rollbacks, Transfers, Figures
+    Verbs,
+    Sessions,
+    Journal,
+    Revisions,
+    Breakers,
+    Outbox,
+    Jobs,
+    Starts,
+    Checkpoints,
+    Rollbacks,
+    Transfers,
+    Figures,
+    Retention,
 ):
     """`Store` of the domain's ports over one database."""
 
@@ -39,9 +53,11 @@ def open_store(
     return SqlStore(SqliteDatabase(database_path(url), crashpoint, pragmas), crashpoint)
 
 
-def restore(source: str | Path, url: str | Path) -> int:
-    """Make a backup the store behind `url`; give the commit at which it stands. See `files.restore`."""
-    return files.restore(Path(source), database_path(url))
+def restore(
+    source: str | Path, url: str | Path, *, crashpoint: Callable[[str], None] = lambda _: None
+) -> StoreRestored:
+    """Make a backup the store behind `url`. See `backups.restoring.restore`."""
+    return restoring.restore(Path(source), database_path(url), crashpoint)
 
 
 def database_path(url: str | Path) -> Path:

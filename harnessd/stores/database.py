@@ -7,11 +7,13 @@ transaction, a whole batch of units crosses to the database in one hop, and ever
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple, Protocol
+
+from harnessd.domain.durable.backup import Backup
 
 Row = tuple[Any, ...]
 Rows = list[Row]
@@ -66,7 +68,7 @@ class Opened:
 
 
 class Database(Protocol):
-    """One dialect. Only the writer calls `commit` and `backup`, one call at a time."""
+    """One dialect. Only the writer calls `commit`, one call at a time."""
 
     async def open(self, owner: str) -> Opened:
         """Lock, connect, migrate, check that nothing acknowledged is missing, raise the owner's epoch."""
@@ -80,8 +82,14 @@ class Database(Protocol):
     async def fetch(self, reads: Sequence[Statement]) -> list[Rows]:
         """Answer the reads from one consistent snapshot."""
 
-    async def backup(self, path: str) -> None:
-        """A whole copy at `path`, complete or absent."""
+    async def backup(self, path: str, wanted: Backup) -> int:
+        """A whole copy at `path`, complete or absent, with the wanted files; its size in bytes. Writing goes on."""
+
+    async def examine(self) -> Mapping[str, str]:
+        """What the database says of itself: `engine`, `version`, how it makes commits durable, `integrity`.
+
+        Where it has standbys: `synchronous_commit` and `synchronous_standby_names`.
+        """
 
     async def close(self) -> None:
         """Give everything back."""
@@ -103,9 +111,23 @@ _FRAGMENT = re.compile(r"\{(\w+)\}")
 @cache
 def queries() -> Mapping[str, str]:
     """Every named query with its fragments filled in."""
+    return named_texts()
+
+
+def named_texts(dialect: str | None = None, respell: Callable[[str], str] = str) -> Mapping[str, str]:
+    """The shared queries, respelled; a name or fragment in the dialect's own folder takes the place of theirs."""
     texts: dict[str, str] = {}
     names: set[str] = set()
-    for file in sorted(resources.files(__package__).joinpath("sql").iterdir(), key=lambda entry: entry.name):
+    _collect("sql", respell, texts, names)
+    if dialect is not None:
+        own: dict[str, str] = {}
+        _collect(f"sql/{dialect}", str, own, names)
+        texts |= own
+    return {name: _filled(texts[name], texts) for name in sorted(names)}
+
+
+def _collect(folder: str, respell: Callable[[str], str], texts: dict[str, str], names: set[str]) -> None:
+    for file in sorted(resources.files(__package__).joinpath(folder).iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".sql"):
             continue
         _, *parts = _HEADER.split(file.read_text(encoding="utf-8"))
@@ -113,20 +135,22 @@ def queries() -> Mapping[str, str]:
             if name in texts:
                 message = f"{file.name}: {name} is there twice"
                 raise ValueError(message)
-            texts[name] = _without_comments(text)
+            texts[name] = respell(_without_comments(text))
             if kind == "name":
                 names.add(name)
-    return {name: _filled(texts[name], texts) for name in names}
 
 
-def migrations() -> tuple[Migration, ...]:
-    """All steps, in order; the number of the last is the version this program writes."""
-    folder = resources.files(__package__).joinpath("sql", "migrations")
+def migrations(*folder: str, split: str = ";") -> tuple[Migration, ...]:
+    """All steps, in order; the number of the last is the version this program writes.
+
+    `folder`: of a dialect's own steps, below `sql`; `split` is what stands between two statements.
+    """
+    place = resources.files(__package__).joinpath("sql", *(folder or ("migrations",)))
     steps = []
-    for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
+    for file in sorted(place.iterdir(), key=lambda entry: entry.name):
         number, _, name = file.name.removesuffix(".sql").partition("_")
         text = _without_comments(file.read_text(encoding="utf-8"))
-        statements = tuple(part.strip() for part in text.split(";") if part.strip())
+        statements = tuple(part.strip() for part in text.split(split) if part.strip())
         steps.append(Migration(int(number), name, statements))
     return tuple(steps)
 

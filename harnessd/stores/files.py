@@ -1,30 +1,24 @@
-"""Files: what a store is on a disk: its lock, its acknowledged mark, its version and the way to ours, its backups."""
+"""Files: what a store is on a disk: its lock, its acknowledged mark, its version and the way to ours."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
 import sqlite3
-import time
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import quote
 
+from harnessd.domain.durable.file_systems import NETWORK_FILE_SYSTEMS, file_system_of
 from harnessd.domain.failure import HarnessError, StoreLocked, StoreLost, StoreTooNew
 from harnessd.stores.database import Migration, migrations, queries
 
 COMPANIONS = ("", "-wal", "-shm", ".lock", ".acked")
 APPLICATION_ID = 0x68726E64  # "hrnd", in the file's header (sqlite.org/pragma.html#pragma_application_id)
-
-# A lock on these says nothing about the other machine, and their write order is not ours to know.
-NETWORK_FILE_SYSTEMS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "afs", "9p", "fuse.sshfs", "fuse.glusterfs"}
-)
 
 
 def beside(database: Path, ending: str) -> Path:
@@ -164,18 +158,6 @@ def check_file_system(folder: Path) -> None:
         )
 
 
-def file_system_of(folder: str, mountinfo: str) -> str:
-    """The type of the mount that `folder` lies on, from the text of `/proc/self/mountinfo`."""
-    best, kind = -1, ""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        point = before.split(" ")[4].encode().decode("unicode_escape")
-        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= best:
-            best, kind = len(point), after.split(" ")[0]
-    return kind
-
-
 def _checksum(text: str) -> str:
     return f"{zlib.crc32(text.encode('utf-8')):08x}"
 
@@ -241,79 +223,13 @@ def migrate(
         crashpoint("J22-after")
 
 
-def copy_out(connection: sqlite3.Connection, database: Path, target: Path, crashpoint: Callable[[str], None]) -> None:
-    """Write a whole copy to `target`: beside it first, renamed once it is durable. Raises HarnessError."""
-    if target.resolve() in {beside(database, ending).resolve() for ending in COMPANIONS}:
-        raise HarnessError(f"{target} is the store itself.", remedy="Name another file for the backup.")
-    part = target.with_name(f".{target.name}.part")
-    try:
-        part.unlink(missing_ok=True)
-        crashpoint("J25-before")
-        connection.execute("VACUUM INTO ?", (str(part),))
-        part.chmod(0o600)
-        sync(part)
-        crashpoint("J25-rename")
-        part.replace(target)
-        sync(target.parent)
-        crashpoint("J25-after")
-    except (sqlite3.Error, OSError) as error:
-        part.unlink(missing_ok=True)
-        raise HarnessError(
-            f"The backup {target} could not be written: {error}.", remedy="Check that folder's rights and space."
-        ) from error
-
-
-def restore(source: Path, database: Path) -> int:
-    """Make the backup `source` the store; give the commit at which it stands.
-
-    The old files are moved aside (`.replaced-<time>`), never deleted. The acknowledged mark is set back: this is the
-    one place where losing what was acknowledged is somebody's decision. Raises StoreLocked while a daemon runs,
-    StoreTooNew, HarnessError.
-    """
-    if not source.is_file():
-        raise HarnessError(f"There is no file {source}.", remedy="Name a file that `harnessctl backup` wrote.")
-    if source.resolve() == database.resolve():
-        raise HarnessError(f"{source} is the store itself.", remedy="Name a backup of it.")
-    try:
-        database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise HarnessError(f"The store's folder {database.parent} cannot be made: {error.strerror}.") from error
-    lock = OwnerLock(database)
-    try:
-        fresh = beside(database, ".restoring")
-        found = _checked_copy(source, fresh)
-        stamp = int(time.time())
-        for ending in ("-shm", "-wal", ""):
-            old = beside(database, ending)
-            if old.exists():
-                old.rename(beside(database, f".replaced-{stamp}{ending}"))
-        fresh.replace(database)
-        sync(database.parent)
-        mark = AckedMark(database)
-        mark.write(found.store, found.commits)
-        mark.close()
-    except OSError as error:
-        raise HarnessError(f"The store {database} could not be replaced: {error}.") from error
-    finally:
-        lock.release()
-    return found.commits
-
-
-def _checked_copy(source: Path, fresh: Path) -> Found:
-    fresh.unlink(missing_ok=True)
-    try:
-        with closing(sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True, isolation_level=None)) as backup:
-            found = examine(backup, source)
-            problems = [row[0] for row in backup.execute("PRAGMA integrity_check(3)")]
-            if found.version == 0 or problems != ["ok"]:
-                words = "it is empty" if found.version == 0 else problems[0]
-                raise HarnessError(f"{source} is not a sound backup: {words}.", remedy="Take another backup.")
-            backup.execute("VACUUM INTO ?", (str(fresh),))
-    except sqlite3.Error as error:
-        raise HarnessError(f"{source} is not a sound backup: {error}.", remedy="Take another backup.") from error
-    fresh.chmod(0o600)
-    sync(fresh)
-    return found
+def make_folder(folder: Path) -> None:
+    """Make it with those above it, their names durable: what is synced in a folder without a name is lost with it."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for one in missing:
+        with contextlib.suppress(PermissionError):  # a folder that we may write in, not read
+            sync(one.parent)
 
 
 def sync(path: Path) -> None:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from harnessd.domain.durable.backup import Backup
 from harnessd.domain.events import EventType
 from harnessd.domain.failure import HarnessError, IllegalEvent
 from harnessd.stores.database import Database, Row, Rows, Statement, Unit
@@ -48,9 +49,13 @@ class Kernel:
             follower.end()
         self._followers.clear()
 
-    async def backup(self, path: str) -> None:
+    async def backup(self, path: str, wanted: Backup = Backup()) -> int:  # noqa: B008 - a frozen value
         """See the port."""
-        await self._open_writer().alone(lambda: self._database.backup(path))
+        return await self._database.backup(path, wanted)
+
+    async def examine(self) -> Mapping[str, str]:
+        """See the port."""
+        return await self._database.examine()
 
     async def wait_queued(self) -> None:
         """See the port."""

@@ -75,6 +75,7 @@ def draft_to_json(draft: TaskDraft) -> dict[str, Any]:
         "pinned_revision": draft.pinned_revision,
         **({"feature": draft.feature} if draft.feature else {}),
         **({"keys_of": draft.keys_of} if draft.keys_of else {}),
+        **({"keep_s": draft.keep_s} if draft.keep_s else {}),
     }
 
 

@@ -13,9 +13,12 @@ from urllib.parse import quote
 
 import aiosqlite
 
+from harnessd.domain.durable.backup import Backup
 from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, StoreLost
 from harnessd.domain.transfer.chain import chain_hash
 from harnessd.stores import files
+from harnessd.stores.backups.aside import Aside
+from harnessd.stores.backups.writing import write
 from harnessd.stores.batch import Answer, BatchRunner, CommitUnknown, Crashpoint, Unwritten, execute, no_room
 from harnessd.stores.database import Batch, Opened, Rows, Statement, Unit, queries
 from harnessd.stores.files import (
@@ -67,6 +70,7 @@ class SqliteDatabase:
         self._mark: AckedMark | None = None
         self._writer: OneHopConnection | None = None
         self._readers: list[OneHopConnection] = []
+        self._asides: list[Aside] = []
         self._next_reader = 0
         self._runner: BatchRunner | None = None
         self._store = ""
@@ -80,7 +84,7 @@ class SqliteDatabase:
                 f"SQLite {sqlite3.sqlite_version} is too old.", remedy="Version 3.35 or newer is needed."
             )
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files.make_folder(self.path.parent)
         except OSError as error:
             raise HarnessError(
                 f"The store's folder {self.path.parent} cannot be made: {error.strerror}.",
@@ -241,11 +245,33 @@ class SqliteDatabase:
             # One task's damaged page is no reason to stop the others: told as what it is, and only a write is fatal.
             raise HarnessError(words.sentence, remedy=words.remedy) from error
 
-    async def backup(self, path: str) -> None:
+    async def backup(self, path: str, wanted: Backup) -> int:
         """See the port. Raises HarnessError where the copy cannot be written."""
-        await self._writing().hop(
-            lambda connection: files.copy_out(connection, self.path, Path(path), self._crashpoint)
+        self._writing()
+        return await self._aside(lambda aside: write(aside, Path(path), wanted, self._crashpoint))
+
+    async def examine(self) -> dict[str, str]:
+        """See the port: `engine`, `version`, `journal_mode`, `synchronous` (2 is FULL), `integrity`."""
+        modes = ("journal_mode", "synchronous")
+        told = await self._writing().hop(
+            lambda writer: {mode: str(writer.execute(f"PRAGMA {mode}").fetchone()[0]) for mode in modes}
         )
+        try:
+            found = await self._aside(
+                lambda aside: aside.read(lambda reader: reader.execute("PRAGMA quick_check(1)").fetchone()[0])
+            )
+        except sqlite3.Error as error:
+            found = str(error)
+        return {"engine": "sqlite", "version": sqlite3.sqlite_version, **told, "integrity": str(found)}
+
+    async def _aside(self, work: Callable[[Aside], Result]) -> Result:
+        """Work with a connection beside ours, which is given up where the store is closed or opened anew."""
+        aside = Aside(self.path)
+        self._asides.append(aside)
+        try:
+            return await asyncio.to_thread(work, aside)
+        finally:
+            self._asides.remove(aside)
 
     async def close(self) -> None:
         """Readers first: whoever closes last folds the log into the database, and a reader may not write."""
@@ -263,8 +289,7 @@ class SqliteDatabase:
             self._lock = None
 
     def _fold_log(self, connection: sqlite3.Connection) -> None:
-        check = identities(self.path)
-        if check != self._identities:
+        if identities(self.path) != self._identities:
             return  # not our file any more: leave it alone
         self._crashpoint("J26-before")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -276,6 +301,8 @@ class SqliteDatabase:
         return self._writer
 
     async def _close_readers(self) -> None:
+        for aside in tuple(self._asides):
+            await asyncio.to_thread(aside.let_go)
         readers, self._readers = self._readers, []
         for reader in readers:
             await reader.close()
@@ -312,10 +339,11 @@ class SqliteDatabase:
                 raise
             return connection
 
+        opened = OneHopConnection(connector)
         try:
-            opened = OneHopConnection(connector)
             await opened
         except sqlite3.Error as error:
+            await asyncio.to_thread(opened._thread.join)  # its last word must not find the loop closed
             raise cannot_open(self.path, error) from error
         return opened
 

@@ -25,7 +25,7 @@ PLANS = 16  # how often a verb is planned anew because the task moved between re
 PERSONAL = (Verb.RESUME, Verb.RETRY, Verb.CANCEL, Verb.PAUSE)
 ALREADY_SO = (Verb.RESUME, Verb.CANCEL, Verb.PAUSE)  # asking for what is there is no mistake
 ASKED = {Verb.PAUSE: EventType.PAUSE_ASKED, Verb.CANCEL: EventType.CANCEL_ASKED}
-CHANGES = ("budget", "policies", "model", "priority", "labels", "pinned_revision")
+CHANGES = ("budget", "policies", "model", "priority", "labels", "pinned_revision", "keep_s")
 DONE = {
     Verb.RESUME: "resumed",
     Verb.RETRY: "retried",

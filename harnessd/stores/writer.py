@@ -6,7 +6,7 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from harnessd.domain.failure import HarnessError, OutcomeUnknown, StoreLost
 from harnessd.stores.database import Database, Rows, Unit
@@ -30,7 +30,6 @@ class GroupCommit:
         self._database = database
         self._on_commit = on_commit
         self._waiting: deque[tuple[Unit, asyncio.Future[Answer]]] = deque()
-        self._alone: deque[tuple[Callable[[], Awaitable[None]], asyncio.Future[None]]] = deque()
         self._work = asyncio.Event()
         self._lost: HarnessError | None = None
         self._closing = False
@@ -54,13 +53,6 @@ class GroupCommit:
         self._work.set()
         return await future
 
-    async def alone(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run `work` between two transactions, such as a backup."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._alone.append((work, future))
-        self._work.set()
-        await future
-
     async def close(self) -> None:
         """Write what waits, then end."""
         self._closing = True
@@ -74,8 +66,6 @@ class GroupCommit:
             while self._waiting:
                 members = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH_MAX))]
                 await self._commit(members)
-            while self._alone:
-                await _settle(*self._alone.popleft())
             if self._closing:
                 return
 
@@ -109,17 +99,6 @@ class GroupCommit:
         self.took[bisect_left(BOUNDS_S, took_s)] += 1
         self.took_s += took_s
         self.units += units
-
-
-async def _settle(work: Callable[[], Awaitable[None]], future: asyncio.Future[None]) -> None:
-    try:
-        await work()
-    except Exception as error:  # noqa: BLE001 - handed to the caller
-        if not future.done():
-            future.set_exception(error)
-    else:
-        if not future.done():
-            future.set_result(None)
 
 
 def _refuse(members: Sequence[tuple[Unit, asyncio.Future[Answer]]], error: Exception) -> None:

@@ -128,15 +128,17 @@ async def test_a_restored_backup_is_the_store_again(tmp_path: Path) -> None:
     shutil.copy(backup, path)  # by hand: the loss is noticed
     with pytest.raises(StoreLost):
         await open_store(path).open("a1")
-    commits = restore(backup, f"sqlite:{path}")  # by the command: it is accepted
+    done = restore(backup, f"sqlite:{path}")  # by the command: it is accepted
     async with opened(path) as store:
         assert (await store.counts())["queued"] == 1
         assert not isinstance(await store.find(kept.id), str)
         new = await submitted(store)
         assert new.id >= lost.id
-    assert commits > 0
+    assert done.commit > 0
+    assert done.live == (kept.id,)
     replaced = [one for one in tmp_path.iterdir() if ".replaced-" in one.name]
-    assert len(replaced) == 1  # the old file was moved aside, not deleted
+    # The old file was moved aside with its log, not deleted.
+    assert {one.name.partition(".replaced-")[0] for one in replaced} == {"harnessd.db"}
     assert backup.read_bytes() == (tmp_path / "plain.db").read_bytes()
 
 

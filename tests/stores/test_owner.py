@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harnessd.domain.durable.file_systems import file_system_of
 from harnessd.domain.failure import ConfigError, HarnessError, StoreLocked, StoreLost
 from harnessd.stores import database_path, open_store
-from harnessd.stores.files import file_system_of
 from tests.stores.scenes import NOW, draft, opened, submitted
 
 HOLD = """

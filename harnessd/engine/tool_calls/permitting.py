@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harnessd.defence.incident import rule_json
 from harnessd.domain.decision import Decision, NeedsHuman
-from harnessd.domain.effect import canonical_json
+from harnessd.domain.effect import EffectClass, canonical_json
 from harnessd.domain.failure import ErrorClass, Failure
 from harnessd.domain.record import AskPerson, Question
 from harnessd.engine import ending
@@ -60,7 +60,7 @@ def _no_more_calls(s: Situation, call: PendingCall, settings: tools_policy.ToolS
 
 
 def _permitted(s: Situation, call: PendingCall, settings: tools_policy.ToolSettings) -> bool:
-    permission = _permission(s, call, settings)
+    permission = _in_doubt(s, settings, _permission(s, call, settings))
     if permission.do == "allow" or (call.allowed and permission.do == "ask"):
         return True
     message = permission.say
@@ -95,6 +95,16 @@ def _permission(s: Situation, call: PendingCall, settings: tools_policy.ToolSett
     return tools_policy.permission(s.rules.tools, facts)
 
 
+def _in_doubt(
+    s: Situation, settings: tools_policy.ToolSettings, permission: tools_policy.Permission
+) -> tools_policy.Permission:
+    """After a restore nobody knows whether this was done between the backup and now: a person says (R3.13)."""
+    if not s.counters.doubt or settings.effect is not EffectClass.IRREVERSIBLE or permission.do == "deny":
+        return permission
+    note = "the store was restored from a backup: whether this was done in between is not known"
+    return replace(permission, do="ask", note="; ".join(filter(None, (note, permission.note))))
+
+
 def _question_id(s: Situation, call: PendingCall) -> str:
     return f"{s.brief.task}-{s.asked_node}.{call.place + 1}"
 
@@ -111,13 +121,17 @@ def _approval(s: Situation, call: PendingCall, permission: tools_policy.Permissi
         kind="approval",
         node=s.asked_node,
         call_id=call.use.id,
-        sentence=f"{call.use.name} {arguments[:400]} needs approval",
+        sentence=f"{call.use.name} {arguments[:400]} needs approval{_why_doubted(s)}",
         choices=("allow", "deny"),
         until=None if after_s is None else s.at + after_s,
         data={"tool": call.name, "arguments": arguments, "then": s.rules.tools.shape.ask.do}
         | rule_json(permission.rule)
         | ({"note": permission.note} if permission.note else {}),
     )
+
+
+def _why_doubted(s: Situation) -> str:
+    return ": the store was restored, and whether it was done before that is not known" if s.counters.doubt else ""
 
 
 def _why_asked(wanted: AskPerson, permission: tools_policy.Permission) -> Decision:

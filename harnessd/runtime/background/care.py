@@ -19,6 +19,10 @@ from harnessd.runtime.host.starts import Starts
 from harnessd.runtime.rollbacks.carrying import Hands
 from harnessd.runtime.rollbacks.desk import Rollbacks
 from harnessd.runtime.rollbacks.undoing import Perform
+from harnessd.runtime.upkeep.backups import Backups
+from harnessd.runtime.upkeep.desk import Upkeep
+from harnessd.runtime.upkeep.examining import Examining
+from harnessd.runtime.upkeep.keeping import Keeping
 from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool
 from harnessd.runtime.workspaces.collecting import Collector
@@ -51,7 +55,9 @@ class Care:
         self._store, self._clock = store, clock
         self.workspace = workspace
         self.collector = Collector(store, workspace, policy, clock)
-        self.guard = DiskGuard(folder, store, clock, policy, self._hold, self._release, self.collector.make_room)
+        self.keeping = Keeping(store, self.collector, folder / "artefacts", policy, clock, self._quiet)
+        self.backups = Backups(store, folder, clock, self.keeping.lock)
+        self.guard = DiskGuard(folder, store, clock, policy, self._hold, self._release, self.keeping.make_room)
         self.journal = PatientJournal(store, self.guard)
         self.starts = Starts(store, clock)
         self.book = Book(store, clock, redact, self.guard, self._hear)
@@ -99,7 +105,14 @@ class Care:
     def work(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """What runs until cancelled."""
         ended = () if self._ended is None else (self._ended.run,)
-        return (self.guard.run, self.starts.watch, self.collector.run, *ended)
+        return (self.guard.run, self.starts.watch, self.keeping.run, *ended)
+
+    def served(self) -> dict[str, Any]:
+        """What of it people ask for over the control API."""
+        return {
+            "recovery": self.rollbacks,
+            "upkeep": Upkeep(self.backups, self.keeping, Examining(self._store)),
+        }
 
     def looker(self, jobs: JobKeeper) -> Looker:
         """What takes checkpoints for the runners."""
@@ -121,6 +134,9 @@ class Care:
         if self._pool is not None:
             await self._pool.hear(task)
             self._pool.wake()
+
+    def _quiet(self) -> bool:
+        return self._pool is None or self._pool.busy == 0
 
     def _hold(self, why: str) -> None:
         if self._pool is not None:

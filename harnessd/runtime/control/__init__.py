@@ -30,6 +30,7 @@ from harnessd.runtime.control.live import Live, Told
 from harnessd.runtime.control.peer import Admission, Gate, PeerProtocol
 from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES, Handler
+from harnessd.runtime.control.upkeep.port import Upkeep
 
 __all__ = ["Dependencies", "Lineage", "Listener", "Live", "Told", "application", "listen", "serve"]
 
@@ -59,6 +60,7 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     dependencies: Dependencies | None = None,
     recovery: Recovery | None = None,
     metrics: Metrics | None = None,
+    upkeep: Upkeep | None = None,
 ) -> None:
     """Answer until `stop` is set, then end open streams, close, and take the socket file away.
 
@@ -67,6 +69,7 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     """
     gate = Admission(uid, listener.group)
     parts: dict[str, Any] = {"dependencies": dependencies, "recovery": recovery, "metrics": metrics}
+    parts["upkeep"] = upkeep
     app = application(store, live, stop, clock=clock, admission=gate, **parts)
     config = uvicorn.Config(
         app,
@@ -98,10 +101,11 @@ def application(  # noqa: PLR0913 - each is a different thing the API talks to
     dependencies: Dependencies | None = None,
     recovery: Recovery | None = None,
     metrics: Metrics | None = None,
+    upkeep: Upkeep | None = None,
 ) -> ASGIApp:
     """The ASGI application, gate included."""
     handlers = Handlers(store, live, clock, stop, dependencies, recovery)
-    handlers.metrics_text = metrics
+    handlers.metrics_text, handlers.upkeep = metrics, upkeep
     routes = [
         Route(row.path, _guarded(getattr(handlers, row.handler), live), methods=[row.method], name=row.handler)
         for row in ROUTES

@@ -29,6 +29,7 @@ from harnessd.runtime.control.recovery.handlers import RecoveryHandlers
 from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES
 from harnessd.runtime.control.transfer.handlers import TransferHandlers
+from harnessd.runtime.control.upkeep.handlers import UpkeepHandlers
 from harnessd.runtime.control.verbs import NAMES, Verbs
 from harnessd.runtime.control.watching.handlers import WatchingHandlers
 
@@ -51,7 +52,9 @@ _ENTERED: Mapping[TaskState, frozenset[EventType]] = {
 }
 
 
-class Handlers(PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHandlers, WatchingHandlers):
+class Handlers(
+    PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHandlers, UpkeepHandlers, WatchingHandlers
+):
     """One method for each row of the table."""
 
     def __init__(

@@ -47,6 +47,7 @@ _CHANGES: Mapping[str, Any] = {
     "model": {"type": "string"},
     "priority": {"type": "integer"},
     "labels": _TEXTS,
+    "keep": {"type": ["number", "null"], "description": "set: seconds that it is kept after its end."},
     "pin_policies": {"type": "boolean", "description": "Stay at the revision in force; false: follow again."},
     "say": {"type": "string", "description": "resume, retry: a word to the agent."},
     "text": {"type": "string", "description": "send: the word."},
@@ -143,6 +144,12 @@ _ROLLBACK: Mapping[str, Any] = {
         "prompt": {"type": "string", "description": "A word to the agent; it goes on at once."},
         "model": {"type": "string", "description": "Who goes on."},
     },
+}
+_BACKUP: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["file"],
+    "additionalProperties": False,
+    "properties": {"file": {"type": "string", "description": "Absolute path of the backup."}},
 }
 _IMPORT = (
     _DRY,
@@ -263,6 +270,24 @@ ROUTES: tuple[RouteRow, ...] = (
         "Send one message to a channel of notify, and give what it answered.",
         errors=(404, 409),
     ),
+    RouteRow(
+        "POST",
+        "/v1/backup",
+        "back_up",
+        "A whole copy of what the daemon keeps, in one file: complete or absent.",
+        body=_BACKUP,
+        errors=(400, 403, 404, 409, 413, 415, 422),
+    ),
+    RouteRow(
+        "POST",
+        "/v1/gc",
+        "collect",
+        "Let go what policy keeps no longer; dry_run says what that would be.",
+        query=(_DRY,),
+        body={"type": "object", "additionalProperties": False, "properties": {}},
+        errors=(400, 413, 415, 422),
+    ),
+    RouteRow("GET", "/v1/doctor", "doctor", "What the daemon finds when it looks at itself."),
     RouteRow(
         "GET",
         "/v1/events",

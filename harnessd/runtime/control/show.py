@@ -50,6 +50,7 @@ def show_task(task: Task) -> dict[str, Any]:
         "model": draft.model,
         "after": list(draft.after),
         "not_before": draft.not_before,
+        "keep_s": draft.keep_s,
         "submitted_at": task.submitted_at,
         "started_at": task.started_at,
         "ended_at": task.ended_at,

@@ -37,7 +37,7 @@ _HINTS: Mapping[tuple[Verb, TaskState], str] = {
     (Verb.RETRY, TaskState.PARKED): "Go on with: harnessctl resume {task}",
     (Verb.RETRY, TaskState.WAITING): "Answer it: harnessctl inbox --task {task}",
 }
-_CHANGES = frozenset({"budget", "labels", "policies", "model", "priority", "pin_policies"})
+_CHANGES = frozenset({"budget", "labels", "policies", "model", "priority", "pin_policies", "keep"})
 # Verb -> the fields its body may hold.
 NAMES: Mapping[str, frozenset[str]] = {
     "cancel": frozenset(),

@@ -1,15 +1,15 @@
-"""Collecting: checkpoints that policy keeps no longer are given back, by reference from rows; when full, the oldest."""
+"""Collecting: contents of checkpoints that no row names any more are given back; when all are too many, the oldest."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Clock
 from harnessd.domain.workspace import CheckpointStore, Workspace
-from harnessd.policy.retention import RetentionPolicy, keep_s
+from harnessd.policy.retention import RetentionPolicy
 from harnessd.runtime import telemetry
 
 _log = telemetry.log("collecting")
@@ -28,40 +28,30 @@ class Collector:
     clock: Clock
     every_s: float = EVERY_S
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            await asyncio.sleep(self.every_s)
-            await self.collect()
+    async def collect(self, *, tight: bool = False, spared: Collection[str] = ()) -> int:
+        """One round; gives the bytes freed. `tight`: room is short, so that little is waited for.
 
-    async def collect(self, *, tight: bool = False) -> int:
-        """One round; gives the bytes freed. `tight`: room is short, so that little is spared."""
+        `spared` are ended tasks whose checkpoints stay, however large they all are together.
+        """
         freed = 0
         try:
-            kept_s = keep_s(self.policy(), "checkpoints")
-            if kept_s is not None:
-                await self.store.expire_checkpoints(self.clock.now() - kept_s)
             freed = await self._give_back(_TIGHT_GRACE_S if tight else GRACE_S)
-            freed += await self._shrink()
+            freed += await self._shrink(spared)
         except (HarnessError, OSError) as fault:
             _log.warning("collect", words=str(fault))
         if freed:
             _log.info("collect", freed=freed)
         return freed
 
-    async def make_room(self) -> None:
-        """The disk fills up: give back what can be had."""
-        await self.collect(tight=True)
-
     async def _give_back(self, grace_s: float) -> int:
         live = await self.store.live_manifests()
         return await asyncio.to_thread(self.workspace.collect, live, grace_s)
 
-    async def _shrink(self) -> int:
+    async def _shrink(self, spared: Collection[str]) -> int:
         """`max_size.checkpoints`: tasks that ended longest ago lose theirs until the rest fits."""
         most, freed = self.policy().shape.max_size.checkpoints, 0
         while most is not None and await asyncio.to_thread(self.workspace.size) > most:
-            task = await self.store.drop_oldest_checkpoints()
+            task = await self.store.drop_oldest_checkpoints(spared)
             freed += await self._give_back(_TIGHT_GRACE_S)
             if task is None:
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from harnessd.domain.session import Checkpoint
@@ -36,9 +36,9 @@ class Checkpoints(Kernel):
         (rows,) = await self._write((Statement("expired_checkpoints", {"before": before}),))
         return len(rows)
 
-    async def drop_oldest_checkpoints(self) -> str | None:
+    async def drop_oldest_checkpoints(self, spared: Collection[str] = ()) -> str | None:
         """See the port."""
-        row = await self._row("oldest_ended_with_checkpoints", {})
+        row = await self._row("oldest_ended_with_checkpoints", {"spared": encode(list(spared))})
         if row is None:
             return None
         await self._write((Statement("drop_checkpoints", {"task": row[0]}),))

@@ -25,7 +25,7 @@ RETURNING name
 -- name: event_woken_on
 INSERT INTO events (seq, at, task, type, data, revision)
 SELECT {newest} + row_number() OVER (), :now, id, 'woken', json_object('why', :why), 0 FROM (
-    SELECT id FROM tasks WHERE state = 'parked' AND parked_on = :dependency ORDER BY submitted_at, id LIMIT :limit)
+    SELECT id FROM tasks WHERE state = 'parked' AND parked_on = :dependency ORDER BY submitted_at, id LIMIT :limit) AS chosen
 
 -- name: wake_parked
 UPDATE tasks SET state = 'queued', until = NULL, why = '', waits_for = NULL

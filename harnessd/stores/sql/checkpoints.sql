@@ -26,6 +26,7 @@ RETURNING task
 
 -- name: oldest_ended_with_checkpoints
 SELECT tasks.id FROM tasks WHERE state IN ('stopped', 'completed')
+    AND tasks.id NOT IN (SELECT value FROM json_each(:spared))
     AND EXISTS (SELECT 1 FROM checkpoints WHERE checkpoints.task = tasks.id)
     AND NOT EXISTS (SELECT 1 FROM restores WHERE restores.task = tasks.id AND restores.ended_at IS NULL)
 ORDER BY ended_at, id LIMIT 1

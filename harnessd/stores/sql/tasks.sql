@@ -103,7 +103,7 @@ RETURNING id
 -- name: next_due
 SELECT min(due) FROM (
     SELECT min(not_before) AS due FROM tasks WHERE state = 'queued' AND not_before > :now
-    UNION ALL SELECT min(until) FROM tasks WHERE until IS NOT NULL AND state IN ('parked', 'waiting'))
+    UNION ALL SELECT min(until) FROM tasks WHERE until IS NOT NULL AND state IN ('parked', 'waiting')) AS both
 
 -- name: move_task
 -- A person's or the task's own move: only from the state it was planned in, and a worker's only under its lease.
@@ -192,7 +192,7 @@ ON tasks.workspace <> '' AND held.holder <> tasks.id AND {overlap}
 WHERE tasks.id = :task AND tasks.state = 'queued' LIMIT 1
 
 -- name: first_unfinished
-SELECT wanted.value FROM tasks JOIN json_each(tasks.after_tasks) AS wanted LEFT JOIN tasks AS first
+SELECT wanted.value FROM tasks CROSS JOIN json_each(tasks.after_tasks) AS wanted LEFT JOIN tasks AS first
 ON first.id = wanted.value
 WHERE tasks.id = :task AND tasks.state = 'queued' AND first.state IS NOT 'completed' LIMIT 1
 

@@ -1,0 +1,1 @@
+"""Upkeep: what keeps an installation in order: doctor, backup, gc."""
