@@ -314,8 +314,11 @@ class Restore:
         except PermissionError:
             self._widen_all(folder)
             handle = self.handles.folder(folder)
-        self._widen(folder)
-        return self.handles.folder(folder) if folder in self._opened else handle
+        if os.geteuid() != 0 and _closed_to_owner(os.fstat(handle)):
+            # A handle is valid until the next question, and to widen a folder is to ask for the one above it.
+            self._widen(folder)
+            handle = self.handles.folder(folder)
+        return handle
 
     def _widen_all(self, folder: str) -> None:
         names = folder.split("/")
@@ -330,8 +333,9 @@ class Restore:
         at = self.handles.root if not above else self.handles.folder(above)
         handle = os.open(name or ".", _PATH | os.O_DIRECTORY, dir_fd=at)
         try:
-            mode = stat.S_IMODE(os.fstat(handle).st_mode)
-            if mode & stat.S_IRWXU != stat.S_IRWXU:
+            found = os.fstat(handle)
+            if _closed_to_owner(found):
+                mode = stat.S_IMODE(found.st_mode)
                 Path(f"/proc/self/fd/{handle}").chmod(mode | stat.S_IRWXU)
                 self._opened[folder] = mode
         finally:
@@ -348,6 +352,10 @@ class Restore:
                     Path(f"/proc/self/fd/{handle}").chmod(mode)
                 finally:
                     os.close(handle)
+
+
+def _closed_to_owner(folder: os.stat_result) -> bool:
+    return stat.S_IMODE(folder.st_mode) & stat.S_IRWXU != stat.S_IRWXU
 
 
 def sync(folder: int) -> None:
