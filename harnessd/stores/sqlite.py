@@ -343,7 +343,7 @@ class SqliteDatabase:
         try:
             await opened
         except sqlite3.Error as error:
-            await asyncio.to_thread(opened._thread.join)  # its last word must not find the loop closed
+            await asyncio.to_thread(opened._thread.join)  # noqa: SLF001 - its last word must not find the loop closed
             raise cannot_open(self.path, error) from error
         return opened
 

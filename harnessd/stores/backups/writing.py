@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -48,7 +48,8 @@ def write(aside: Aside, target: Path, wanted: Backup, crashpoint: Callable[[str]
         sync(target.parent)
         crashpoint("J25-after")
     except (sqlite3.Error, OSError) as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         raise HarnessError(
             f"The backup {target} could not be written: {error}.", remedy="Check that folder's rights and space."
         ) from error
