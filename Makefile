@@ -20,7 +20,8 @@ SELF   := pyproject.toml harnessd/__init__.py
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test check lint docs bench crash-sweep crash-points escapes seeded-bugs payments trees constraints
+.PHONY: help demo test check lint docs bench crash-sweep crash-points escapes seeded-bugs payments trees power-loss io-faults \
+  damage constraints
 .PHONY: install-run install-dev clean
 
 help: ## print this list
@@ -68,6 +69,15 @@ rollback-sweep: $(DEV) ## kill -9 the daemon at seeded moments of rollbacks, 200
 trees: $(DEV) ## 20,000 random workspaces taken back byte for byte, and 400 kills in checkpoint and restore
 	@HARNESSD_TREES=20000 HARNESSD_KILLS=400 $(BIN)/python -m pytest -n $(JOBS) --timeout=0 \
 	  tests/workspace/test_random_trees.py tests/workspace/test_kill.py $(ARGS)
+
+power-loss: $(DEV) ## 100,000 disks as power cuts may leave them, each opened again (needs strace; ARGS="--images 10000")
+	@$(BIN)/python benchmarks/disks/power.py $(ARGS)
+
+io-faults: $(DEV) ## each operation on the disk fails once, then 20,000 pairs (needs a C compiler; ARGS="--pairs 200")
+	@$(BIN)/python benchmarks/disks/faults.py $(ARGS)
+
+damage: $(DEV) ## 20,000 damaged logs and pages of a crashed store: what was dropped is told (ARGS="--mutations 2000")
+	@$(BIN)/python benchmarks/disks/damage.py $(ARGS)
 
 constraints: ## pin the newest fitting versions again, by hash (UPGRADE=1 lifts pins that still fit)
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \

@@ -112,11 +112,12 @@ class Vaults:
         return sum(file.stat().st_size for file in self.folder.glob("*/*.segment"))
 
     def _opened(self, root: str) -> Vault:
-        home = self.home(root)
+        home, name = self.home(root), os.fsencode(root)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = home / _ROOT
-        if not name.exists():
-            name.write_bytes(os.fsencode(root))
+        if not (home / _ROOT).exists() or (home / _ROOT).read_bytes() != name:  # new, or cut short by a power failure
+            (home / _ROOT).write_bytes(name)
+            for path in (home / _ROOT, self.folder, self.folder.parent):
+                _sync(path)  # contents are lost with the name of the folder that they lie in
         return Vault(root, Contents(home, self._segment_max))
 
     def _cool(self) -> None:
@@ -128,3 +129,11 @@ class Vaults:
             if place >= WARM_MAX or names > WARM_NAMES_MAX:
                 del self._open[vault.root]
                 vault.contents.close()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
