@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import site
 import subprocess
@@ -57,10 +58,13 @@ class Copy:
 
     def tests(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run pytest up to the first failure."""
-        words = [str(self.python), "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+        # What was compiled for one bug serves the next one: most of the code is the same.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+        words = [str(self.python), "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
         return subprocess.run(
             [*words, *arguments],
-            cwd=self.folder, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL,
+            cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=LIMIT_S, check=False,
         )  # fmt: skip
 
 
