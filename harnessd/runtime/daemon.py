@@ -315,7 +315,7 @@ async def _sweep(parts: Parts) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
         with contextlib.suppress(StorageFull, StoreLocked):
-            await parts.store.sweep(parts.clock.now())
+            await parts.pool.sweep()
         parts.pool.wake()
 
 

@@ -152,7 +152,12 @@ class Pool:
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
             if due is not None and due <= self._around.clock.now():
-                await self._unless_refused(partial(self._store.sweep, self._around.clock.now()))
+                await self._unless_refused(self.sweep)
+
+    async def sweep(self) -> None:
+        """Take up what is due, and what no worker holds: after a sleep or a set clock leases of ours only look old."""
+        if await self._prolong():
+            await self._store.sweep(self._around.clock.now())
 
     async def drain(self, timeout_s: float) -> list[str]:
         """No new claims; each task stops at its step border. Gives the ids of those that had to be cut."""
@@ -365,24 +370,23 @@ class Pool:
         await self._around.journal.record(lease_of(task), records, self._around.clock.now())
 
     async def _beat(self) -> None:
-        """Prolong all leases at once, as long as there are any."""
-        while self._serving:
+        while self._serving and not self.lost.done():
             await asyncio.sleep(self._settings.heartbeat_s)
-            leases = [lease_of(task) for task in self._tasks.values()]
-            if not leases:
-                continue
-            try:
-                kept = await self._store.heartbeat(leases, self._around.clock.now(), self._settings.ttl_s)
-            except REFUSED_FOR_NOW:
-                # Nobody else can take them either; the sweep keeps its hands off while nothing can be written.
-                continue
-            except HarnessError as lost:
+            await self._prolong()
+
+    async def _prolong(self) -> bool:
+        """All leases at once. False where the store took nothing: nobody else can take the tasks either."""
+        leases, now = [lease_of(task) for task in self._tasks.values()], self._around.clock.now()
+        try:
+            kept = await self._store.heartbeat(leases, now, self._settings.ttl_s) if leases else frozenset()
+        except HarnessError as lost:
+            if not isinstance(lost, REFUSED_FOR_NOW):
                 self.give_up(lost)
-                return
-            for task in {lease.task for lease in leases} - kept:
-                if (serving := self._serving.get(task)) is not None:
-                    _log.warning("lease_lost", task=task, sentence="the lease ran out or was taken; the run is cut")
-                    serving.cancel()
+            return False
+        for task in ({lease.task for lease in leases} - kept) & self._serving.keys():
+            _log.warning("lease_lost", task=task, sentence="the lease ran out or was taken; the run is cut")
+            self._serving[task].cancel()
+        return True
 
 
 def _stopped(task: Task, why: Refused) -> ChangeTask:
