@@ -65,6 +65,19 @@ def budget_sentence(used: str) -> str:
     return f"The task's budget is used up: {used.rstrip('.')}. What it did is kept; a higher limit lets it go on."
 
 
+def session_sentence(used: str) -> str:
+    """The end of a session that has grown too large, for a person."""
+    return (
+        f"The task's session has grown to its limit (session_size): {used.rstrip('.')}. What it did is kept; it cannot go"
+        " on in this session. Take the rest up in a new task."
+    )
+
+
+def session_steps(task: str) -> tuple[tuple[str, ...], ...]:
+    """What can be done with a session that is full."""
+    return (("harnessctl", "show", task), ("harnessctl", "export", task), ("harnessctl", "tree", task))
+
+
 def next_steps(task: str, reason: StopReason, *, budget: str | None = None) -> tuple[tuple[str, ...], ...]:
     """Commands that make sense after this end, as argument lists; each does something as it stands.
 

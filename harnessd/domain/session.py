@@ -69,6 +69,19 @@ class Checkpoint:
     uncovered: int = 0
 
 
+def letters(value: Any) -> int:
+    """Bytes of all text in a payload, in UTF-8: about what it takes in the store, without writing it as JSON again."""
+    match value:
+        case str():
+            return len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
+        case Mapping():
+            return sum(len(name) + letters(item) for name, item in value.items())
+        case list() | tuple():
+            return sum(map(letters, value))
+        case _:
+            return 4
+
+
 def path_to(nodes: Mapping[str, Node], head: str | None) -> tuple[Node, ...]:
     """The nodes from the root to `head`. The stored pointer decides, never a time stamp.
 

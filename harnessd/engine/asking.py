@@ -7,7 +7,7 @@ import math
 from typing import Any, assert_never
 
 from harnessd.defence import face
-from harnessd.defence.endings import budget_sentence, next_steps
+from harnessd.defence.endings import budget_sentence, next_steps, session_sentence, session_steps
 from harnessd.defence.incident import DAY_LIMIT_REACHED, NOT_MADE, Episode, Incident, Tallies, incident_of
 from harnessd.domain.decision import (
     Compact,
@@ -329,16 +329,21 @@ def spend(s: Situation, usage: Usage | None, alias: str) -> None:
 
 def end_exhausted(s: Situation, exhausted: budget_policy.Exhausted) -> None:
     """A budget's end, after the last turn. Where that turn was announced for it, the decision stands already."""
-    more = f"{exhausted.budget}=+{_more(exhausted)}"
     if _announced(s) != exhausted.budget:
         s.decide(_exhausted_decision(exhausted))
+    if exhausted.budget == budget_policy.SESSION_SIZE:  # no limit of it can be raised
+        sentence, steps = session_sentence(exhausted.sentence), session_steps(s.brief.task)
+    else:
+        more = f"{exhausted.budget}=+{_more(exhausted)}"
+        sentence = budget_sentence(exhausted.sentence)
+        steps = next_steps(s.brief.task, StopReason.BUDGET_EXHAUSTED, budget=more)
     ending.end(
         s,
         Ending(
             StopReason.BUDGET_EXHAUSTED,
-            budget_sentence(exhausted.sentence),
+            sentence,
             error_class=ErrorClass.BUDGET_EXHAUSTED.value,
-            next_steps=next_steps(s.brief.task, StopReason.BUDGET_EXHAUSTED, budget=more),
+            next_steps=steps,
             not_started=exhausted.sentence.rstrip("."),
         ),
     )

@@ -22,7 +22,7 @@ from harnessd.domain.record import (
     SaveCounters,
     SettleEffect,
 )
-from harnessd.domain.session import Node, NodeKind, assistant_message, open_calls
+from harnessd.domain.session import Node, NodeKind, assistant_message, letters, open_calls
 from harnessd.domain.task import Counters, StopReason
 from harnessd.domain.workspace import Uncovered
 from harnessd.engine.acts import Done, Journal
@@ -196,7 +196,7 @@ class Situation:
         """A new node under the head."""
         number = self.counters.nodes + 1
         node = Node(id=f"n{number}", parent=self.head, kind=kind, payload=payload, at=self.at)
-        self.count(nodes=number)
+        self.count(nodes=number, session_bytes=self.counters.session_bytes + letters(payload))
         self.path.append(node)
         self.records.append(AppendNode(node))
         return node
@@ -243,7 +243,8 @@ class Situation:
 
     def used(self) -> dict[str, float]:
         """What the budgets count, by the names policies have for them."""
-        return self.counters.used(max(0.0, self.at - self.brief.submitted_at))
+        used = self.counters.used(max(0.0, self.at - self.brief.submitted_at))
+        return used | {"session_nodes": self.counters.nodes, "session_bytes": self.counters.session_bytes}
 
     def pass_time(self, at: float) -> None:
         """Move the task's clocks: wall time runs while a worker holds it, working time while a call is under way."""

@@ -15,6 +15,10 @@ from harnessd.policy.language.shape import Policy, Shape
 from harnessd.policy.language.source import MapNode, Place, Problem, Scalar
 from harnessd.policy.values import Flag, ListOf, Template, Word, fill
 
+# How large a session may grow: warned of and ended at, as Temporal bounds a history, so that it can be read and moved.
+SESSION_NODES = (10_240, 51_200)
+SESSION_BYTES = (10_000_000, 50_000_000)
+SESSION_SIZE = "session_size"  # no budget of policy: no one task may raise it
 TIMES = frozenset({"working_time", "wall_time", "age", "silence"})
 
 
@@ -95,6 +99,7 @@ class Verdict:
 def judge(policy: BudgetPolicy, used: Mapping[str, float], warned: Collection[str]) -> Verdict:
     """Warnings that are due and the first limit that is reached; `warned` holds the marks already given.
 
+    `used` may hold `session_nodes` and `session_bytes` too: how large the session has grown, which has bounds of its own.
     `silence` is the watchdog's: it has no warnings and is not judged here.
     """
     warnings: list[Warning] = []
@@ -107,7 +112,38 @@ def judge(policy: BudgetPolicy, used: Mapping[str, float], warned: Collection[st
         warning = _warning(policy, budget, used[budget], limit, warned)
         if warning is not None:
             warnings.append(warning)
+    grown = _session(policy, used)
+    if isinstance(grown, Exhausted):
+        return Verdict((), grown)
+    if grown is not None and grown.marks[0] not in warned:
+        warnings.append(grown)
     return Verdict(tuple(warnings))
+
+
+def session_full(nodes: float, size: float) -> bool:
+    """Whether a session of so many nodes and bytes is at its end."""
+    return nodes >= SESSION_NODES[1] or size >= SESSION_BYTES[1]
+
+
+def _session(policy: BudgetPolicy, used: Mapping[str, float]) -> Warning | Exhausted | None:
+    nodes, size = used.get("session_nodes", 0), used.get("session_bytes", 0)
+    rule = policy.ref("limits")
+    if session_full(nodes, size):
+        by_nodes = nodes >= SESSION_NODES[1]
+        sentence = (
+            f"the session holds {int(nodes)} of {SESSION_NODES[1]} nodes"
+            if by_nodes
+            else f"the session holds {size / 1e6:.1f} of {SESSION_BYTES[1] / 1e6:.0f} MB"
+        )
+        many, most = (nodes, SESSION_NODES[1]) if by_nodes else (size, SESSION_BYTES[1])
+        return Exhausted(SESSION_SIZE, many, most, sentence, rule)
+    if nodes < SESSION_NODES[0] and size < SESSION_BYTES[0]:
+        return None
+    words = (
+        f"This session holds {int(nodes)} nodes and {size / 1e6:.1f} MB; it ends at {SESSION_NODES[1]} nodes or"
+        f" {SESSION_BYTES[1] / 1e6:.0f} MB. Finish within it, or leave what a new task needs in a file."
+    )
+    return Warning(SESSION_SIZE, "warn", words, rule, (f"{SESSION_SIZE}:warn",))
 
 
 def limit_of(policy: BudgetPolicy, budget: str) -> float | None:

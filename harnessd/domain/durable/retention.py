@@ -13,7 +13,7 @@ class EndedTask:
 
     `touched_at` is when the last of its effects was planned or settled, `keep_s` how long a person wants it kept after
     its end. `checkpoints` counts the rows it has. `needed`: something still stands on it, such as a task that comes
-    after it, a restore under way, a job that runs, or an event that nobody was told of yet.
+    after it, a restore under way, or a job that runs.
     """
 
     id: str

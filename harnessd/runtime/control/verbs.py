@@ -153,6 +153,9 @@ class Verbs:
     def _would_end_again(self, task: Task, changes: Mapping[str, Any]) -> None:
         if task.state is not TaskState.STOPPED:
             return
+        if budget_policy.session_full(task.counters.nodes, task.counters.session_bytes):
+            said = f"{task.id} has grown to the limit of a session (session_size); it would end again at once."
+            raise Bad("refused", said, f"Take the rest up in a new task; what it did: harnessctl export {task.id}")
         limits = {**self._live.effective(task.draft, task.id).get("limits", {}), **changes.get("budget", {})}
         for name, used, limit in exhausted(task, limits, self._clock.now()):
             said = f"{name} {budget_policy.shown(name, used)} of {budget_policy.shown(name, limit)}"

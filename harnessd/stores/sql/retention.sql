@@ -3,8 +3,7 @@
 -- fragment: open_beside
 (EXISTS (SELECT 1 FROM restores WHERE restores.task = tasks.id AND restores.ended_at IS NULL)
  OR EXISTS (SELECT 1 FROM jobs WHERE jobs.task = tasks.id AND jobs.ended_at IS NULL)
- OR EXISTS (SELECT 1 FROM workspaces WHERE workspaces.holder = tasks.id)
- OR EXISTS (SELECT 1 FROM events WHERE events.task = tasks.id AND events.seq > (SELECT cursor FROM notified)))
+ OR EXISTS (SELECT 1 FROM workspaces WHERE workspaces.holder = tasks.id))
 
 -- name: ended_tasks
 SELECT tasks.id, tasks.ended_at, tasks.draft,
@@ -86,7 +85,6 @@ DELETE FROM policy_sets WHERE NOT EXISTS (SELECT 1 FROM revisions WHERE revision
 
 -- fragment: old_events
 SELECT seq FROM events WHERE task IS NULL AND at < :before AND seq < (SELECT max(seq) FROM events)
-AND seq <= (SELECT cursor FROM notified)
 
 -- fragment: old_alerts
 SELECT id FROM outbox WHERE at < :before
