@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harnessd.domain.durable.backup import StoreRestored
@@ -19,9 +20,12 @@ from harnessd.stores.operations.revisions import Revisions
 from harnessd.stores.operations.rollbacks import Rollbacks
 from harnessd.stores.operations.starts import Starts
 from harnessd.stores.operations.transfers import Transfers
+from harnessd.stores.postgresql.nodes import Nodes, SharedDatabase
 from harnessd.stores.sessions import Sessions
 from harnessd.stores.sqlite import SqliteDatabase
 from harnessd.stores.verbs import Verbs
+
+PATIENCE_S = 15.0  # without a server: under the lease's time, after which others may take the tasks
 
 
 class SqlStore(
@@ -42,14 +46,33 @@ class SqlStore(
     """`Store` of the domain's ports over one database."""
 
 
+class SharedStore(Nodes, SqlStore):
+    """The same over a server that several daemons share."""
+
+
+def on_server(url: str | Path) -> bool:
+    """Whether the store is a server's, and not a file's."""
+    return str(url).startswith(("postgresql://", "postgres://"))
+
+
 def open_store(
-    url: str | Path, *, crashpoint: Callable[[str], None] = lambda _: None, pragmas: Sequence[str] = ()
+    url: str | Path,
+    *,
+    crashpoint: Callable[[str], None] = lambda _: None,
+    pragmas: Sequence[str] = (),
+    node: Mapping[str, str] | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> SqlStore:
-    """The store behind a URL (`sqlite:PATH`) or a path; `await store.open(owner)` takes it.
+    """The store behind a URL (`sqlite:PATH`, `postgresql://...`) or a path; `await store.open(owner)` takes it.
 
     `crashpoint` is called with the name of each point where a crash is to be tried (`J1`, `J27-before`); `pragmas` are
-    run on the writing connection last. Raises ConfigError for a URL of a kind that is not there.
+    run on SQLite's writing connection last. `node`: who this daemon is among others on a server, its `node` and `host`;
+    the server is given up after `patience_s` seconds. Raises ConfigError for a URL of a kind that is not there.
     """
+    if on_server(url):
+        name = socket.gethostname()
+        identity = {"node": name, "host": name, **(node or {})}
+        return SharedStore(SharedDatabase(str(url), crashpoint, patience_s, identity), crashpoint)
     return SqlStore(SqliteDatabase(database_path(url), crashpoint, pragmas), crashpoint)
 
 

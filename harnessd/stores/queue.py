@@ -16,6 +16,7 @@ from harnessd.domain.task import Lease, Task, TaskDraft, TaskState
 from harnessd.domain.transfer.chain import CHAIN_START
 from harnessd.stores.database import Conflict, Statement, Unit
 from harnessd.stores.kernel import Kernel, event
+from harnessd.stores.records import fence_of
 from harnessd.stores.rows import draft_from_json, draft_to_json, encode, folder, plain, question_from, task_from
 
 # Crockford's digits: none is mistaken for another when read aloud, and they sort as their values do.
@@ -36,8 +37,12 @@ class Queue(Kernel):
     async def open(self, owner: str) -> None:
         """See the port."""
         await super().open(owner)
+        await self._behind_newest()
+
+    async def _behind_newest(self) -> None:
         newest = await self._row("newest_id", {})
-        self._last_id = id_number(newest[0]) if newest is not None and newest[0] else -1
+        found = id_number(newest[0]) if newest is not None and newest[0] else -1
+        self._last_id = max(self._last_id, found)
 
     # --- submit ------------------------------------------------------------------------------------------------------
 
@@ -55,7 +60,8 @@ class Queue(Kernel):
             try:
                 answer = await self._write(unit)
             except Conflict:
-                continue  # somebody else's id, from a restored copy or a clock set back
+                await self._behind_newest()  # somebody else's id: another daemon's, or from a clock set back
+                continue
             if not answer[0]:
                 return await self._same_key(draft)
             self._queued.set()
@@ -107,7 +113,7 @@ class Queue(Kernel):
         tasks: tuple[Task, ...] = ()
         while len(tasks) < limit:
             wanted = min(limit - len(tasks), CLAIMS_AT_ONCE)
-            more = await self._claim(owner, wanted, now, now + ttl_s, encode(list(full)))
+            more = await self._claim(owner, wanted, now, ttl_s, encode(list(full)))
             tasks += more
             if len(more) < wanted:
                 break
@@ -115,7 +121,7 @@ class Queue(Kernel):
             self._crashpoint("J3")  # leased, nobody works: the lease ends, or the next start releases it
         return tasks
 
-    async def _claim(self, owner: str, count: int, now: float, expires: float, full: str) -> tuple[Task, ...]:
+    async def _claim(self, owner: str, count: int, now: float, ttl_s: float, full: str) -> tuple[Task, ...]:
         unit: list[Statement] = []
         traces: list[str] = []
         for _ in range(count):
@@ -123,7 +129,8 @@ class Queue(Kernel):
             claim = f"{self.epoch}-{self._claims}"
             traces.append(_trace(owner, claim, now))
             data = encode({"owner": owner, "trace": traces[-1]})
-            params = {"owner": owner, "now": now, "expires": expires, "claim": claim, "data": data, "full": full}
+            lease = {"owner": owner, "now": now, "expires": now + ttl_s, "ttl": ttl_s}
+            params = {**lease, "claim": claim, "data": data, "full": full}
             unit += (
                 Statement("claim_one", params, or_stop=True),
                 Statement("hold_workspace", params),
@@ -141,7 +148,7 @@ class Queue(Kernel):
             tuple(
                 Statement(
                     "heartbeat",
-                    {"task": lease.task, "owner": lease.owner, "epoch": lease.epoch, "expires": now + ttl_s},
+                    {**fence_of(lease), "now": now, "expires": now + ttl_s, "ttl": ttl_s},
                 )
                 for lease in leases
             )

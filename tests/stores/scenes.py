@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,29 @@ from harnessd.domain.ports import Refused, Submitted
 from harnessd.domain.session import Node, NodeKind, assistant_payload, result_payload, user_payload
 from harnessd.domain.task import Lease, Task, TaskDraft
 from harnessd.stores import SqlStore, open_store
+from tests.stores.postgres_server import new_store
 
 NOW = 1_800_000_000.0
 MEMORY = Path("/dev/shm")
-PLACES = ("disk", "memory")
+PLACES = ("disk", "memory", "postgres")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A store's address, in place of a folder."""
+
+    url: str
+
+    def __truediv__(self, file: str) -> str:
+        return self.url
 
 
 @contextmanager
-def folder(place: str, tmp_path: Path) -> Iterator[Path]:
-    """A folder on the disk, or on a memory file system."""
+def folder(place: str, tmp_path: Path) -> Iterator[Path | Server]:
+    """A folder on the disk, or on a memory file system; or a server, which holds a store where a folder has a file."""
+    if place == "postgres":
+        yield Server(new_store())
+        return
     if place == "disk":
         yield tmp_path
         return
@@ -35,8 +50,10 @@ def folder(place: str, tmp_path: Path) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def opened(path: Path, owner: str = "a1", **options: Any) -> AsyncIterator[SqlStore]:
+async def opened(path: Path | str, owner: str = "a1", **options: Any) -> AsyncIterator[SqlStore]:
     """A store that is closed again, whatever happens."""
+    if isinstance(path, str):
+        options = {"node": {"clock": "caller"}, **options}  # these tests say what time it is
     store = open_store(path, **options)
     await store.open(owner)
     try:

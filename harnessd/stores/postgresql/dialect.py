@@ -37,9 +37,7 @@ _WHOLE = (
     "after attempt cancel changed code count cursor epoch hold last limit message number pid priority revision rows "
     "seq started told_count tries uncovered upto"
 )
-_REAL = (
-    "asked_at at before began_at ended_at expired expires life_s next_at not_before now settled since ttl until usd"
-)
+_REAL = "asked_at at before began_at ended_at expired expires life_s next_at not_before now settled since ttl until usd"
 _BOOLEAN = "afresh forget overtaken pause"
 _TYPE_OF: Mapping[str, str] = {
     **dict.fromkeys(_WHOLE.split(), "bigint"),

@@ -103,7 +103,7 @@ RETURNING id
 -- name: next_due
 SELECT min(due) FROM (
     SELECT min(not_before) AS due FROM tasks WHERE state = 'queued' AND not_before > :now
-    UNION ALL SELECT min(until) FROM tasks WHERE until IS NOT NULL AND state IN ('parked', 'waiting')) AS both
+    UNION ALL SELECT min(until) FROM tasks WHERE until IS NOT NULL AND state IN ('parked', 'waiting')) AS wakes
 
 -- name: move_task
 -- A person's or the task's own move: only from the state it was planned in, and a worker's only under its lease.

@@ -1,0 +1,86 @@
+"""Nodes: what a store that several daemons share has more: who they are, who drains, whom a task waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from harnessd.domain.durable.node import StoreNode
+from harnessd.stores.database import Opened, Statement
+from harnessd.stores.kernel import Kernel
+from harnessd.stores.postgresql.database import PostgresDatabase
+from harnessd.stores.postgresql.keeping import Keeper
+from harnessd.stores.postgresql.line import address_of
+
+
+class SharedDatabase(PostgresDatabase):
+    """The database with the keeper of its name beside it."""
+
+    heard: Callable[[int], None]
+
+    def __init__(
+        self, url: str, crashpoint: Callable[[str], None], patience_s: float, identity: Mapping[str, str]
+    ) -> None:
+        """`identity`: `node`, a name that no other living daemon has; `host`, the machine where folders lie."""
+        super().__init__(
+            address_of(url, {f"harnessd.{key}": value for key, value in identity.items()}), crashpoint, patience_s
+        )
+        self.node = identity["node"]
+        self._keeper: Keeper | None = None
+
+    async def open(self, owner: str) -> Opened:
+        """See the port. Raises StoreLocked where a living daemon has this node's name."""
+        keeper = Keeper(self.address, self.heard)
+        try:
+            await self.prepare()
+            await keeper.begin(self.node)
+            opened = await super().open(owner)
+        except BaseException:
+            await keeper.end()
+            await self.close()
+            raise
+        self._keeper = keeper
+        self.committed = keeper.tell
+        keeper.watch(opened.epoch, opened.newest_event)
+        return opened
+
+    async def close(self) -> None:
+        """See the port."""
+        await super().close()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await keeper.end()
+
+
+class Nodes(Kernel):
+    """`NodeStore` of the domain."""
+
+    _database: SharedDatabase
+
+    async def open(self, owner: str) -> None:
+        """See the port."""
+        self._database.heard = self._heard
+        await super().open(owner)
+
+    def _heard(self, newest_event: int) -> None:
+        """Another daemon committed, or this one did."""
+        if newest_event > self._newest_event:
+            self._queued.set()
+        self._ring(newest_event)
+
+    async def store_nodes(self) -> Sequence[StoreNode]:
+        """See the port."""
+        return [StoreNode(*row) for row in await self._rows("nodes_of_store", {})]
+
+    async def drain_node(self, node: str, by: str) -> None:
+        """See the port."""
+        await self._write((Statement("drain_node", {"node": node, "by": by}),))
+
+    async def undrain_node(self, node: str) -> None:
+        """See the port."""
+        await self._write((Statement("undrain_node", {"node": node}),))
+        self._queued.set()
+
+    async def out_of_reach(self, task: str) -> str | None:
+        """See the port."""
+        row = await self._row("out_of_reach", {"task": task})
+        return str(row[0]) if row is not None else None
