@@ -83,7 +83,18 @@ JOB = {
         {"say": "I wait."},
     ],
 }  # fmt: skip
+BATCH = {
+    "turns": [
+        {"when": {"first": True}, "say": "Three things.", "call": [
+            {"tool": "pay", "args": {"invoice": "INV-batch", "amount": 1}},
+            {"tool": "bash", "args": {"command": "echo noted >>note"}},
+            {"tool": "pay", "args": {"invoice": "INV-late", "amount": 1}},
+        ]},
+        {"say": "All three."},
+    ]
+}  # fmt: skip
 SCRIPTS: Mapping[str, Any] = {
+    "batch": BATCH,
     "plain": PLAIN, "slow": PLAIN, "twice": TWICE, "forgets": FORGETS, "job": JOB,
 }  # fmt: skip
 
@@ -214,6 +225,23 @@ def test_a_twin_after_a_crash_meets_the_old_key(house: House) -> None:
     assert house.daemon.ctl("answer", asked["id"], "not-done").returncode == 0
     assert house.sentence(task) == "Paid INV-crash."
     assert house.keys("INV-crash") == [key, key]
+
+
+def test_a_crash_in_the_last_of_three_leaves_two_done(house: House) -> None:
+    # R3.13, R6.1, g02: each result was stored when it came, and only the third is in question
+    house.then("INV-late", "sleep 60")
+    task = house.pay("batch", "INV-batch")
+    until(lambda: house.keys("INV-late"))
+    house.daemon.kill()
+    house.client = house.daemon.start()
+    asked = house.question(task)
+    (key,) = house.keys("INV-late")
+    assert asked["data"]["key"] == key
+    assert sorted(state for _, state in house.states(task)) == ["done", "unknown"]
+    assert house.daemon.ctl("answer", asked["id"], "done").returncode == 0
+    assert house.sentence(task) == "All three."
+    assert (len(house.keys("INV-batch")), house.keys("INV-late")) == (1, [key])
+    assert (house.daemon.workspace("INV-batch") / "note").read_text() == "noted\n"
 
 
 def test_a_twin_after_a_compaction_is_given_the_old_outcome(house: House) -> None:

@@ -115,7 +115,7 @@ def test_below_stop_no_step_is_begun_and_tasks_go_on_by_themselves(tmp_path: Pat
 
 
 def test_a_disk_without_one_free_byte_loses_nothing(tmp_path: Path, small_disk: Path) -> None:
-    # R6.1, G11
+    # R6.1, G11, e01
     with running_simulator(SCRIPT) as service, running(tmp_path) as daemon:
         client = _daemon(daemon, tmp_path, service.url, small_disk)
         task = daemon.submit(client, prompt="Work.", agent="m", workspace=str(daemon.workspace("a")))
