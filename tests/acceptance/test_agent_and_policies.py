@@ -82,7 +82,7 @@ def turns(*commands: str) -> dict[str, Any]:
 
 @needs_the_kernel
 def test_it_does_not_matter_how_the_files_are_named(tmp_path: Path) -> None:
-    # Case h22
+    # Case h22; security/shell-cd-then-relative, as far as what harnessd itself obeys
     scripts = {name: turns(words, "sleep 1") for name, words in HIDDEN.items()}
     with running_simulator(scripts) as service, running(tmp_path) as daemon:
         daemon.configure(settings(tmp_path, service.url, dict.fromkeys(HIDDEN, "anthropic")))

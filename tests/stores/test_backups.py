@@ -60,6 +60,7 @@ async def test_files_of_any_name_and_size_come_back(tmp_path: Path) -> None:  # 
 
 
 async def test_a_backup_with_a_damaged_file_or_a_name_that_leads_out_is_refused(tmp_path: Path) -> None:
+    # security/archive-slip-and-bomb
     state = tmp_path / "state"
     async with opened(state / "harnessd.db") as store:
         task = await submitted(store)
