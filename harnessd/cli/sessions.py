@@ -108,7 +108,8 @@ def show(ctx: click.Context, task: str, node: str | None, as_json: bool) -> int:
         return 0
     head = [found["task"], found["node"], found["kind"], render.clock_time(found["at"])]
     parent = f"after {found['parent']}" if found["parent"] else "the first"
-    render.out(render.one_line("  ".join([*head, parent])))
+    trace = [f"trace {found['trace']}"] if found.get("trace") else []
+    render.out(render.one_line("  ".join([*head, parent, *trace])))
     for block in found["payload"].get("blocks", ()):
         render.out_lines(_block_lines(block))
     if found.get("checkpoint"):

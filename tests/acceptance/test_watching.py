@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from harnessd.runtime.observing.figures import Figures
 from tests.otlp import Collector, Span, collector
 from tests.prometheus_text import Family, parse
 from tests.running import Running, plain_environment, running, settings
@@ -274,3 +276,62 @@ def test_bench_measures_a_disk_and_leaves_nothing(tmp_path: Path) -> None:
     )
     assert gone.returncode == 1
     assert gone.stderr.count("\n") == 2
+
+
+def test_the_how_to_does_what_it_says(daemon: Running) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "watch-harnessd.md").read_text(encoding="utf-8")
+    commands = [line for block in fenced(page, "sh") for line in block.splitlines()]
+    assert len(commands) == 4
+    written = {key: value for block in fenced(page, "yaml") for key, value in yaml.safe_load(block).items()}
+    document = json.loads(daemon.config.read_text())
+    good = document | {key: written[key] for key in ("metrics", "traces")}
+    daemon.configure(good)
+    checked = subprocess.run(
+        [sys.executable, "-m", "harnessd", "check", "--config", str(daemon.config)],
+        env=plain_environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+    daemon.configure(document)
+    daemon.start()
+    for command in commands:
+        if command.startswith("harnessctl "):
+            told = daemon.ctl(*command.split()[1:])
+            assert told.returncode == 0, (command, told.stderr)
+        else:
+            shown = subprocess.run(
+                ["sh", "-c", command], env=plain_environment() | {"HARNESSD_SOCKET": daemon.socket},
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            if shown.returncode != 127:  # a machine without curl
+                assert parse(shown.stdout)["harnessd_build_info"].samples
+    named = set(re.findall(r"`(harnessd_\w+)", page))
+    assert named
+    assert named <= {meter.name for meter in Figures()}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"metrics": {"listen": "0.0.0.0:9464", "token": {"env": "T"}}}, "is not a port of this machine"),
+        ({"metrics": {"listen": "127.0.0.1:9464"}}, "token"),
+        ({"metrics": {"listen": "127.0.0.1:9464", "token": "open-sesame"}}, "a secret is never written here"),
+        ({"traces": {"endpoint": "http://user:pw@127.0.0.1:4318"}}, "this is not an address of a collector"),
+        ({"traces": {"contents": True}}, "content"),
+    ],
+)
+def test_what_cannot_be_is_told_with_its_place(daemon: Running, wrong: dict[str, Any], words: str) -> None:
+    daemon.configure(json.loads(daemon.config.read_text()) | wrong)
+    checked = subprocess.run(
+        [sys.executable, "-m", "harnessd", "check", "--config", str(daemon.config)],
+        env=plain_environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    told = checked.stdout + checked.stderr
+    assert checked.returncode != 0
+    assert words in told
+    assert "open-sesame" not in told
+    assert "user:pw" not in told
+    assert "harness.yaml:" in told
+
+
+def fenced(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
