@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -26,6 +27,11 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f
 # sd-daemon(3): a line may begin with its level, which journald takes off again.
 _JOURNAL_LEVELS = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 _COUNT_S = 60.0
+_KIND_CHARS = 80  # of a library's words: enough to tell two of its complaints apart
+_NO_DESCRIPTORS = (
+    "No file descriptor is left: new connections wait, what runs goes on. "
+    "Raise the limit (LimitNOFILE in the unit) or end what holds them."
+)
 _KINDS = 512
 
 
@@ -107,7 +113,13 @@ class _Libraries(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
-        fields = {}
+        kind = (record.name, record.levelno, str(record.msg)[:_KIND_CHARS])
+        cause = record.exc_info[1] if record.exc_info else None
+        if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+            # asyncio says it for every connection that waits, thousands of times a second.
+            log(record.name).error("no_descriptors", kind=(record.name, cause.errno), sentence=_NO_DESCRIPTORS)
+            return
+        fields: dict[str, Any] = {"kind": kind}
         if record.exc_info and record.exc_info[0] is not None:
             fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))
         say = log(record.name).error if record.levelno >= logging.ERROR else log(record.name).warning

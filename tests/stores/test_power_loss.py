@@ -15,8 +15,8 @@ pytestmark = [
 ]
 
 # The share of `make power-loss` that every run of the tests takes.
-IMAGES = 800
-CONTROL_IMAGES = 100
+IMAGES = 600
+CONTROL_IMAGES = 80
 
 
 @pytest.mark.parametrize(("seed", "pragmas"), [(1, (SHORT_LOG,)), (2, ())], ids=["log folded in", "one long log"])

@@ -2,6 +2,9 @@
 
 Two signs say that there is none: the free part falls below what policy sets (`retention.disk_free`), looked at every
 few seconds, and a write that was refused. The first comes before it is too late for the second to be recorded.
+
+Whoever else fills the disk may fill it to the last byte. So a file of ballast lies there while there is room: it is
+given up at the first refused write, and what has begun can be brought to an end in its place. Nothing new gets in then.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from harnessd.domain.events import EventType
 from harnessd.domain.failure import REFUSED_FOR_NOW, HarnessError, StorageFull
@@ -22,8 +25,12 @@ from harnessd.domain.task import Lease
 from harnessd.policy.retention import Disk, RetentionPolicy, disk
 from harnessd.runtime import telemetry
 
+Body = TypeVar("Body")
+Taken = TypeVar("Taken")
+
 _log = telemetry.log("disk")
 _LOOK_S = 5.0
+_BALLAST_BYTES = 1 << 20
 _AGAIN_S = 1.0  # after a refused write, whatever the file system says is free: a quota is not seen there
 
 
@@ -74,6 +81,7 @@ class DiskGuard(Room):
     release: Callable[[str], None]
     collect: Callable[[], Awaitable[None]] | None = None  # what `warn` asks for
     look_s: float = _LOOK_S
+    ballast_bytes: int = _BALLAST_BYTES
     seen: Seen = field(default_factory=Seen)
     _bell: asyncio.Event = field(default_factory=asyncio.Event)
     _refused: bool = False
@@ -109,12 +117,51 @@ class DiskGuard(Room):
             self._moved(before, state, where | {"where": f"{rule.file}:{rule.line}"})
             if state != "ok" and before == "ok" and self.collect is not None:
                 await self.collect()
+        if state == "ok":
+            self._lay_ballast()
         await self._tell()
+
+    def admitting(self, take: Callable[[Body], Taken]) -> Callable[[Body], Taken]:
+        """Let nothing new in while the ballast is given up: that room is for what has begun. It raises StorageFull."""
+
+        def admit(body: Body) -> Taken:
+            if self._refused or (self.seen.state == "stop" and not self._ballast.exists()):
+                raise StorageFull(
+                    f"There is no room left in {self.folder}; nothing was accepted.",
+                    remedy="Free space on that disk; the daemon goes on by itself.",
+                )
+            return take(body)
+
+        return admit
+
+    @property
+    def _ballast(self) -> Path:
+        return self.folder / "ballast"
+
+    def _lay_ballast(self) -> None:
+        """Blocks of its own, not a hole; where they do not fit many times over there is none."""
+        if self._ballast.exists() or _free_bytes(self.folder) < 8 * self.ballast_bytes:
+            return
+        try:
+            file = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            return
+        try:
+            os.posix_fallocate(file, 0, self.ballast_bytes)
+        except OSError:
+            self._drop_ballast()
+        finally:
+            os.close(file)
+
+    def _drop_ballast(self) -> None:
+        with contextlib.suppress(OSError):
+            self._ballast.unlink()
 
     async def after(self, refused: HarnessError) -> None:
         """See `Room`. Tries once a second: a quota or a limit on file sizes shows in no free part."""
         if isinstance(refused, StorageFull):
             self._refused = True
+            self._drop_ballast()
             self._bell.set()
         await asyncio.sleep(_AGAIN_S)
 
@@ -157,6 +204,14 @@ def free_part(folder: Path) -> float:
     """The part of the file system that this user may still write to, 0..1. Raises OSError."""
     status = os.statvfs(folder)
     return status.f_bavail / status.f_blocks if status.f_blocks else 1.0
+
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return 0
+    return status.f_bavail * status.f_frsize
 
 
 def _sentence(state: Disk, free: float) -> str:
