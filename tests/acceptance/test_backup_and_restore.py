@@ -122,6 +122,9 @@ def test_the_old_store_is_asked_what_was_done_after_the_backup(tmp_path: Path) -
         names = {"m": "anthropic", "n": "anthropic"}
         agents = {name: {"model": name, "system": "Be careful.", "tools": ["bash", "pay"]} for name in names}
         daemon.configure(settings(tmp_path, service.url, names, tools=tools, agents=agents))
+        (tmp_path / "policies").mkdir()
+        allowed = "kind: tools\npermissions: [{name: pay, for: tool/pay, do: allow}]\n"
+        (tmp_path / "policies" / "tools.yaml").write_text(allowed)
         client = daemon.start()
         payer = daemon.submit(client, prompt="Pay.", agent="m", workspace=str(daemon.workspace("a")))
         other = daemon.submit(client, prompt="Look.", agent="n", workspace=str(daemon.workspace("b")))
