@@ -31,7 +31,9 @@ from harnessd.cli.client import Problem
 from tests.simulated import SimulatedService, running_simulator
 
 CHUNK = 25  # deaths of one state folder
-LIFE_S = 0.35  # the longest life
+# A life is measured by how long its start took, so that a busy machine gets as far in it as an idle one.
+LIFE_STARTS = 3.0
+EARLY_STARTS = 1.2
 # What is submitted, by weight: bash and what it starts are dear.
 KINDS = ("payer",) * 5 + ("asker",) * 2 + (STEPS, "caller", "bulky", "frugal")
 
@@ -88,13 +90,13 @@ def refused(service: SimulatedService) -> list[str]:
 def _life(one: Living, luck: random.Random, name: str) -> str:
     """One life, from its start to a SIGKILL at a seeded moment; says how it died."""
     early = luck.random() < 0.1
-    lives_s = luck.uniform(0.0, 0.25) if early else luck.uniform(0.0, LIFE_S)
-    how = f"{name} killed {'in its start' if early else 'at work'} after {lives_s:.3f} s"
+    lives = luck.uniform(0.0, EARLY_STARTS if early else LIFE_STARTS)
+    how = f"{name} killed {'in its start' if early else 'at work'} after {lives:.3f} of a start's time"
     one.spawn()
-    killer = None if not early else one.kill_after(lives_s)
+    killer = None if not early else one.kill_after(lives * one.start_s)
     try:
         one.await_ready()
-        killer = killer or one.kill_after(lives_s)
+        killer = killer or one.kill_after(lives * one.start_s)
         one.submit_again()
         for number in range(luck.choice((1, 1, 2))):
             one.submit(f"{name}-{number}", luck.choice(KINDS))

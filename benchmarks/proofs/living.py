@@ -53,6 +53,7 @@ class Living:
     client: Client | None = None
     tasks: dict[str, str] = field(default_factory=dict)  # run -> task, once acknowledged
     bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    start_s: float = 0.15  # what the newest start took that was waited for
 
     @property
     def state(self) -> Path:
@@ -69,12 +70,14 @@ class Living:
 
     def await_ready(self) -> None:
         """Until it answers. Raises Died where it ended before."""
-        until = time.monotonic() + READY_S
+        begun = time.monotonic()
+        until = begun + READY_S
         while not _answers(self.running.socket):
             if self.gone():
                 raise Died
             assert time.monotonic() < until, f"not ready within {READY_S} s:\n{self.running.log[-3000:]}"
             time.sleep(0.004)
+        self.start_s = time.monotonic() - begun
         self.client = Client(self.running.socket)
 
     def gone(self) -> bool:
