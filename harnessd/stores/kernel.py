@@ -15,6 +15,8 @@ from harnessd.stores.rows import encode
 from harnessd.stores.writer import Answer, GroupCommit
 
 WORDS = frozenset(EventType)
+EVENT_MAX_BYTES = 2_000_000  # as Temporal bounds one event
+EVENT_TEXT = 2_000  # characters of each text in one that was larger
 
 
 class Kernel:
@@ -122,6 +124,25 @@ class Follower(AsyncIterator[int]):
         return self._seen
 
 
+def within(text: str, data: Mapping[str, Any]) -> str:
+    """The text of an event's data, or of a shorter one: events are read by the thousand; what is large lies elsewhere.
+
+    Whole texts are in nodes, effects and artefacts; `cut_bytes` says how much there was.
+    """
+    if len(text) * 4 <= EVENT_MAX_BYTES or len(text.encode()) <= EVENT_MAX_BYTES:
+        return text
+    kept = {name: _shortened(value) for name, value in data.items()}
+    return encode({**kept, "cut_bytes": len(text.encode())})
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:EVENT_TEXT]
+    if isinstance(value, (int, float, bool)) or value is None:
+        return value
+    return encode(value)[:EVENT_TEXT]
+
+
 def event(
     type_: str,
     now: float,
@@ -138,7 +159,7 @@ def event(
         "task": task,
         "node": node,
         "type": str(type_),
-        "data": encode(data),
+        "data": within(encode(data), data),
         "revision": revision,
     }
     return Statement("insert_event", params)

@@ -183,3 +183,14 @@ async def test_no_step_keeps_the_writer_from_others(tmp_path: Path) -> None:
         assert await store.forget(task, NOW)
         taken = [await store.strip(task, 50) for _ in range(3)]
         assert max(taken) <= 50
+
+
+async def test_an_event_that_is_too_large_is_told_short(tmp_path: Path) -> None:  # G19
+    async with opened(tmp_path / "harnessd.db") as store:
+        await store.log("progress", {"sentence": "x" * 3_000_000, "count": 7, "list": ["y" * 10] * 10}, NOW)
+        await store.log("progress", {"sentence": "x" * 1_000_000}, NOW)
+        short, whole = await store.events(0)
+        assert short.data["cut_bytes"] > 3_000_000
+        assert len(short.data["sentence"]) == 2_000
+        assert short.data["count"] == 7
+        assert len(whole.data["sentence"]) == 1_000_000

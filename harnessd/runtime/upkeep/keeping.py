@@ -56,7 +56,9 @@ class Keeping:
                 _log.warning("collect", words=str(fault))
 
     async def make_room(self) -> None:
-        """The disk fills up: what may go goes now."""
+        """The disk fills up: what may go goes now. Whoever looks after the disk does not wait for a backup."""
+        if self.lock.locked():
+            return
         try:
             await self.collect(tight=True)
         except (HarnessError, OSError) as fault:  # a full disk may refuse this too
