@@ -50,10 +50,13 @@ class LoopWatch:
     longest_s: float = 0.0  # of all turns
     busy_since: float = 0.0  # monotonic; 0: it rests
     armed_at: float = -1e9
+    lone: bool = False  # no other turn began shortly before this one
+    _last_at: float = -1e9  # when the timer was last set
     _told_of: float = 0.0  # the beginning of the turn that was told of
     _timer: int = -1
     _libc: Any = None
     _spec: Any = None
+    _never: Any = None
     _thread: int = 0  # of the loop
 
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -74,6 +77,7 @@ class LoopWatch:
             return  # a process without descriptors has other worries; long turns are still counted at their end
         whole = int(self.limit_s)
         self._spec = ctypes.byref(_TimerSpec(0, 0, whole, int((self.limit_s - whole) * 1e9)))
+        self._never = ctypes.byref(_TimerSpec(0, 0, 0, 0))
         threading.Thread(target=self._watch, name="loop watch", daemon=True).start()
 
     def stop(self) -> None:
@@ -83,8 +87,14 @@ class LoopWatch:
     def arm(self, now: float) -> None:
         """A turn begins, and the timer has not been set for a while."""
         if self._timer >= 0:
-            self.armed_at = now
+            self.lone = now - self._last_at > AGAIN_S
+            self.armed_at = self._last_at = now
             self._libc.timerfd_settime(self._timer, 0, self._spec, None)
+
+    def disarm(self) -> None:
+        """A turn that stood alone is over: its timer would wake the thread for nothing, and an idle daemon sleeps."""
+        self.lone, self.armed_at = False, -1e9
+        self._libc.timerfd_settime(self._timer, 0, self._never, None)
 
     def long_turn(self, began: float, took_s: float) -> None:
         """A turn that took longer than the first bound is over."""
@@ -135,6 +145,8 @@ class _Resting(selectors.DefaultSelector):
             else:
                 watch.long_turn(began, took_s)
             watch.busy_since = 0.0
+            if watch.lone and timeout != 0:
+                watch.disarm()
         found = super().select(timeout)
         watch.busy_since = now = time.monotonic()
         if now - watch.armed_at > AGAIN_S:
