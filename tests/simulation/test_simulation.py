@@ -23,7 +23,7 @@ def _broken(seeds: range | tuple[int, ...]) -> dict[int, list[str]]:
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_faults_crashes_and_persons_break_nothing(share: int) -> None:
-    # R1.1, R5.7, R6.1: I1 to I5 and I8, and after the faults every task comes to its end
+    # R1.1, R3.13, R6.1: I1 to I5 and I8, and after the faults every task comes to its end
     assert not _broken(range(share, SEEDS, SHARES))
 
 
