@@ -66,9 +66,10 @@ payments: $(DEV) ## 1,000 payments whose answers are lost, under daemons killed 
 rollback-sweep: $(DEV) ## kill -9 the daemon at seeded moments of rollbacks, 200 times: files and pointer match
 	@$(BIN)/python benchmarks/rollback_sweep.py --runs 200 $(ARGS)
 
-trees: $(DEV) ## 20,000 random workspaces taken back byte for byte, and 400 kills in checkpoint and restore
+trees: $(DEV) ## 20,000 random workspaces taken back byte for byte, and hundreds of kills in checkpoint and restore
 	@HARNESSD_TREES=20000 HARNESSD_KILLS=400 $(BIN)/python -m pytest -n $(JOBS) --timeout=0 \
 	  tests/workspace/test_random_trees.py tests/workspace/test_kill.py $(ARGS)
+	@HARNESSD_KILLS=400 $(BIN)/python -m pytest -n 0 -s --timeout=0 tests/workspace/test_kill_random_trees.py $(ARGS)
 
 power-loss: $(DEV) ## 100,000 disks as power cuts may leave them, each opened again (needs strace; ARGS="--images 10000")
 	@$(BIN)/python benchmarks/disks/power.py $(ARGS)

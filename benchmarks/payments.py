@@ -19,13 +19,14 @@ import argparse
 import contextlib
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,8 @@ from tests.simulated import SimulatedService, running_simulator
 
 HERE = Path(__file__).resolve().parent
 BATCH = 40  # tasks of one daemon
+# What the journal says of an act whose outcome was lost, whatever was found out later.
+_LOST = re.compile("interrupted by a restart|outcome was lost|as the probe found|a person ")
 ENDED = ("completed", "stopped")
 AGENTS = ("http", "http-probed", "command", "command-probed", "forgetful")
 MANNERS = ("plain", "plain", "cancel", "rollback")
@@ -87,6 +90,10 @@ class Books:
     probed: int = 0
     unknown: int = 0
     again: int = 0
+    new_ids: int = 0
+    compacted: int = 0
+    rolled_back: int = 0
+    asked_about: set[str] = field(default_factory=set)
     faults: Counter[str] = field(default_factory=Counter)
     manners: Counter[str] = field(default_factory=Counter)
     charged: int = 0
@@ -95,9 +102,10 @@ class Books:
     def line(self) -> str:
         """The books in one line."""
         return (
-            f"{self.runs} runs, {self.kills} kills, {self.charged} charged, {self.unknown} unknown outcomes "
-            f"({self.probed} probes, {self.asked} questions to a person), {self.again} answered again "
-            f"from the journal, {len(self.broken)} broke a promise"
+            f"{self.runs} runs, {self.kills} kills of the daemon, {self.compacted} payments compacted away, "
+            f"{self.rolled_back} runs rolled back and sent again, {self.new_ids} acts asked for again under a new "
+            f"call id, {self.again} answered again from the journal; {self.charged} charged, {self.unknown} unknown "
+            f"outcomes ({self.probed} probes, {self.asked} questions to a person), {len(self.broken)} broke a promise"
         )
 
 
@@ -151,6 +159,7 @@ def _script(name: str, url: str) -> dict[str, Any]:
     if name == "forgetful":
         read = {"tool": "bash", "args": {"command": "head -c 6000 bulk.txt; echo {turn}"}}
         small = "made the earlier history smaller"
+        read_on = "I read on. " + "What I think of it is long. " * 100  # results are squeezed first; words are not
         turns += [
             {"when": {**invoice, **paid, "shown_matches": small}, "say": "Paid {invoice}."},
             {"when": {**invoice, **paid}, "say": "Now I read.", "call": read},
@@ -159,7 +168,7 @@ def _script(name: str, url: str) -> dict[str, Any]:
                 "say": "Was it paid? I pay.",
                 "call": again,
             },
-            {"when": {**invoice, "last_tool": "bash", "turn": {"max": 20}}, "say": "I read on.", "call": read},
+            {"when": {**invoice, "last_tool": "bash", "turn": {"max": 20}}, "say": read_on, "call": read},
         ]
     turns += [
         {"when": {**invoice, **paid}, "say": "Paid {invoice}."},
@@ -279,6 +288,7 @@ def _answer(client: Client, question: Mapping[str, Any], books: Books, urls: tup
         choice = next(one for one in question["choices"] if one not in ("stop", "deny"))
     else:
         books.asked += 1
+        books.asked_about.add(f"{question['task']} {question['data']['key']}")
         key, data = question["data"]["key"], question["data"]
         told = question["sentence"]
         if not (key and key in told and data["started_at"] and question["choices"] == ["done", "not-done", "stop"]):
@@ -311,11 +321,26 @@ def _check(client: Client, one: Run, books: Books, urls: tuple[str, str]) -> Non
     for effect in pays:
         if effect["state"] == "done" and not of_service["keys"].get(effect["key"]):
             books.broken.append(f"{what}: {effect['effect']} is done in the journal, and its key was never charged")
-    unknown = [e for e in pays if e["state"] == "unknown" or "restart" in str((e["result"] or {}).get("message"))]
-    books.unknown += len({effect["key"] for effect in unknown})
+    _check_escalated(one, pays, effects, what, books)
     books.probed += sum(effect["kind"] == "probe" for effect in effects)
+    calls = {key: {effect["call"] for effect in pays if effect["key"] == key} for key in {e["key"] for e in pays}}
+    books.new_ids += sum(len(each) - 1 for each in calls.values())
     nodes = client.get(f"/v1/tasks/{one.task}/nodes")["nodes"]
     books.again += sum("It was done before" in node["text"] for node in nodes if node["kind"] == "tool_result")
+    books.compacted += any(node["kind"] == "compaction" and node["text"] for node in nodes)
+    books.rolled_back += sum(node["kind"] == "user" for node in nodes) > 1 and one.manner == "rollback"
+
+
+def _check_escalated(
+    one: Run, pays: Sequence[Mapping[str, Any]], effects: Sequence[Mapping[str, Any]], what: str, books: Books
+) -> None:
+    """Whatever had no outcome was put to the service or to a person."""
+    probes = " ".join(str(effect["arguments"]) for effect in effects if effect["kind"] == "probe")
+    unknown = [effect for effect in pays if effect["state"] == "unknown" or _LOST.search(str(effect["result"]))]
+    books.unknown += len({effect["key"] for effect in unknown})
+    for effect in unknown:
+        if effect["key"] not in probes and f"{one.task} {effect['key']}" not in books.asked_about:
+            books.broken.append(f"{what}: the outcome of {effect['effect']} is not known, and nobody was asked")
 
 
 def campaign(runs: int, seed: int, *, size: int = BATCH, say: bool = True) -> Books:
