@@ -89,6 +89,7 @@ async def test_the_daemon_looks_at_its_store_and_itself(tmp_path: Path) -> None:
     ("facts", "state"),
     [
         ({"synchronous_commit": "off"}, FAIL),
+        ({"synchronous_commit": "on", "fsync": "off"}, FAIL),
         ({"synchronous_commit": "on", "synchronous_standby_names": ""}, WARN),
         ({"synchronous_commit": "remote_apply", "synchronous_standby_names": "b"}, OK),
     ],

@@ -285,9 +285,9 @@ ROUTES: tuple[RouteRow, ...] = (
         "Let go what policy keeps no longer; dry_run says what that would be.",
         query=(_DRY,),
         body={"type": "object", "additionalProperties": False, "properties": {}},
-        errors=(400, 413, 415, 422),
+        errors=(400, 409, 413, 415, 422),
     ),
-    RouteRow("GET", "/v1/doctor", "doctor", "What the daemon finds when it looks at itself."),
+    RouteRow("GET", "/v1/doctor", "doctor", "What the daemon finds when it looks at itself.", errors=(409,)),
     RouteRow(
         "GET",
         "/v1/events",

@@ -57,6 +57,9 @@ def _durability(facts: Mapping[str, str]) -> list[Mapping[str, Any]]:
         says = f"journal {facts.get('journal_mode')}, synchronous {'full' if full else facts.get('synchronous')}"
         remedy = "" if full else "Start the daemon again: it sets both itself."
         return [found("store", "durability", "ok" if full else "fail", says, remedy)]
+    for name in ("fsync", "full_page_writes"):
+        if facts.get(name, "on") == "off":
+            return [found("store", "durability", "fail", f"{name} is off", f"Set {name} = on: a power cut loses all.")]
     commit = facts.get("synchronous_commit", "")
     standbys = facts.get("synchronous_standby_names", "")
     if commit in ("", "off", "local"):
