@@ -106,9 +106,11 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a migration is no transaction",
         f"{STORES}/files.py",
-        '        connection.execute("BEGIN IMMEDIATE")\n        try:\n            for statement in step.statements:',
-        "        try:\n            for statement in step.statements:",
-        ("tests/stores/test_files.py", "tests/stores/test_crash.py"),
+        "                connection.execute(statement)\n",
+        "                connection.execute(statement)\n"
+        "                connection.execute('COMMIT')\n"
+        "                connection.execute('BEGIN IMMEDIATE')\n",
+        ("tests/stores/test_files.py::test_a_step_that_fails_leaves_the_version_before_it",),
     ),
     Bug(
         "a broken hash chain is not noticed",
@@ -200,7 +202,7 @@ BUGS: tuple[Bug, ...] = (
         f"{RUNTIME}/host/starts.py",
         "        if self.unclean < self.limits.unclean:\n",
         "        if self.unclean <= self.limits.unclean:\n",
-        ("tests/acceptance/test_starts_and_stops.py",),
+        ("tests/acceptance/test_crash_sweep.py::test_how_many_unclean_starts_hold_tasks_is_a_setting",),
     ),
     Bug(
         "an irreversible act is repeated by guess",
@@ -215,42 +217,42 @@ BUGS: tuple[Bug, ...] = (
         f"{ENGINE}/tool_calls/outcomes.py",
         "and its outcome is unknown (key {effect.key}). ",
         "and its outcome is unknown. ",
-        ("tests/engine/test_probes.py", "tests/engine/test_restart.py"),
+        ("tests/engine/test_probes.py::test_without_a_probe_a_person_is_asked_at_once",),
     ),
     Bug(
         "a second try has another key",
         f"{ENGINE}/tool_calls/keys.py",
         "        if effect.name == call.name and effect.key is not None:\n            return effect.key\n",
         "        if effect.name == call.name and effect.key is not None:\n            return effect.key[::-1]\n",
-        ("tests/engine/test_keys.py",),
+        ("tests/engine/test_keys.py::test_a_second_try_keeps_the_key",),
     ),
     Bug(
         "a call without an answer is not charged",
         f"{ENGINE}/asking.py",
         "    if usage is None:\n        return\n",
         "    if usage is None or usage:\n        return\n",
-        ("tests/engine/test_brakes.py", "tests/engine/test_turns.py"),
+        ("tests/engine/test_turns.py::test_what_a_cut_answer_has_used_is_counted",),
     ),
     Bug(
         "a budget warns again and again",
         f"{ENGINE}/tool_calls/results.py",
         "        s.count(warned=(*s.counters.warned, *warning.marks))\n",
         "",
-        ("tests/engine/test_brakes.py",),
+        ("tests/engine/test_turns.py::test_the_agent_is_warned_at_63_and_81_and_stopped_at_90",),
     ),
     Bug(
         "a compaction cuts between a call and its result",
         "harnessd/defence/line3_repair/compaction/plan.py",
         "        if body[place].kind is NodeKind.ASSISTANT:\n",
         "        if body[place].kind is NodeKind.TOOL_RESULT:\n",
-        ("tests/defence", "-k", "compact or plan"),
+        ("tests/engine/test_compacting.py",),
     ),
     Bug(
         "a manifest counts before it is synced",
         "harnessd/workspace/checkpoints.py",
         "        vault.contents.sync()\n        vault.last, vault.place",
         "        vault.last, vault.place",
-        ("tests/workspace/test_content.py", "tests/workspace/test_kill.py"),
+        ("tests/workspace/test_content.py::test_a_checkpoint_is_one_sync_and_an_unchanged_workspace_none",),
     ),
     Bug(
         "killpg alone",
@@ -260,7 +262,7 @@ BUGS: tuple[Bug, ...] = (
         "                os.kill(pid, signal.SIGKILL)\n",
         "        with Passing(ProcessLookupError, PermissionError):\n"
         "            os.killpg(self.main, signal.SIGKILL)\n",
-        ("tests/tools/test_hangs.py", "-k", "setsid or daemonises"),
+        ("tests/acceptance/test_escapes.py", "-k", "kill"),
     ),
     Bug(
         "a job is told before its row",

@@ -122,6 +122,14 @@ def test_without_a_probe_a_person_is_asked_at_once() -> None:
     desk = lost("kind: tools\npermissions: [{name: irreversible, do: allow}]\n")
     assert desk.last == HandBack("waiting")
     assert [act.tool for act in desk.performed] == ["pay"]
+    # G7: whoever is asked is told which act it was, when it began, and what the answers are
+    (question,) = desk.ledger.asked
+    key = desk.performed[0].key
+    assert key
+    assert key in question.sentence
+    assert "ACME" in question.sentence
+    assert (question.data["key"], question.choices) == (key, ("done", "not-done", "stop"))
+    assert question.data["started_at"]
 
 
 @pytest.mark.parametrize("about", [{"exit_code": 1}, {"facts": {"status": 409}}])
