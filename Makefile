@@ -21,7 +21,7 @@ SELF   := pyproject.toml harnessd/__init__.py
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help demo test check lint docs bench crash-sweep crash-points escapes seeded-bugs payments trees power-loss io-faults \
-  damage constraints
+  damage pauses full-disk recovery constraints
 .PHONY: install-run install-dev clean
 
 help: ## print this list
@@ -79,6 +79,15 @@ io-faults: $(DEV) ## each operation on the disk fails once, then 20,000 pairs (n
 
 damage: $(DEV) ## 20,000 damaged logs and pages of a crashed store: what was dropped is told (ARGS="--mutations 2000")
 	@$(BIN)/python benchmarks/disks/damage.py $(ARGS)
+
+pauses: $(DEV) ## an owner stopped in its writes, another takes over, the first wakes up, 2,000 times (ARGS="--times 50")
+	@$(BIN)/python benchmarks/disks/pauses.py $(ARGS)
+
+full-disk: $(DEV) ## 24 times a disk fills up to its last byte under a daemon and is freed again (needs root, to mount one)
+	@HARNESSD_CYCLES=24 $(BIN)/python -m pytest -q -s --timeout=0 tests/acceptance/test_full_disk_again.py $(ARGS)
+
+recovery: $(DEV) ## a daemon's start after kill -9 with 10,000 tasks and 1,000,000 events, beside an empty store's
+	@$(BIN)/python benchmarks/disks/recovery.py $(ARGS)
 
 constraints: ## pin the newest fitting versions again, by hash (UPGRADE=1 lifts pins that still fit)
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \

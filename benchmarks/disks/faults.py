@@ -1,4 +1,4 @@
-"""Faults: every operation on the disk fails once, with EIO, with ENOSPC, and as a short write; and pairs of them (G4).
+"""Faults: every operation on the disk fails once: EIO, ENOSPC, a short write; pairs; and for good (G4, F40).
 
     python benchmarks/disks/faults.py --pairs 20000
 
@@ -44,6 +44,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MEMORY = Path("/dev/shm")
 SHORT = 0
 KINDS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "short": SHORT}
+GONE = {"gone": errno.EIO, "read-only": errno.EROFS}  # from the n-th operation on all fail, or all that write
 RUN_S = 60  # the longest that a run may take, whatever fails
 SHIM = "HARNESSD_SHIM"
 
@@ -134,8 +135,9 @@ def _run(folder: Path, strikes: Sequence[Strike], turns: int) -> Heard:
             signal.alarm(RUN_S)
             shim = ctypes.CDLL(os.environ[SHIM])
             (n, kind), (m, other) = [*strikes, (-1, "EIO")][:2]
-            full = len(strikes) == 1 and kind != "EIO"  # such a disk fails no read
-            shim.shim_arm(str(folder).encode(), n, KINDS[kind], m, KINDS[other], full)
+            full = len(strikes) == 1 and kind not in ("EIO", "gone")  # such a disk fails no read
+            errors = KINDS | GONE
+            shim.shim_arm(str(folder).encode(), n, errors[kind], m, errors[other], full, kind in GONE)
             asyncio.run(scenario(folder, turns))
             say(operations=shim.shim_count())
             code = 0
@@ -274,6 +276,8 @@ def _all(ready: Path | None, count: int, seed: int, jobs: int) -> int:
     longest = counts["EIO"]
     rows: dict[str, list[tuple[Strike, ...]]]
     rows = {kind: [((n, kind),) for n in range(1, counts[kind] + 6)] for kind in KINDS}
+    for kind, most in (("gone", longest), ("read-only", counts["short"])):
+        rows[kind] = [((n, kind),) for n in range(1, most, 8 if ready else 1)]
     rows["pairs"] = [_pair(luck, longest) for _ in range(count)]
     failed = False
     print(f"operations in a run without faults: {longest}, of them writes: {counts['short']}")

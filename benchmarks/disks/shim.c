@@ -14,12 +14,13 @@
 
 static long count, first = -1, second = -1;
 static int error_first, error_second; /* an errno, or 0: a short write */
+static int for_good; /* the first strike is followed by nothing but more of them: the disk is gone */
 static int writes_only; /* reads and syncs are neither counted nor failed: a full disk reads as ever */
 static char folder[4096];
 
-void shim_arm(const char *below, long n, int error, long m, int other, int writes)
+void shim_arm(const char *below, long n, int error, long m, int other, int writes, int gone)
 {
-    writes_only = writes;
+    writes_only = writes, for_good = gone;
     strncpy(folder, below, sizeof folder - 1);
     error_first = error, error_second = other;
     count = 0, first = n, second = m;
@@ -39,7 +40,7 @@ static int strikes(int writes)
     if (writes_only && !writes)
         return -1;
     long now = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);
-    if (now == first)
+    if (now == first || (for_good && now > first))
         return error_first;
     return now == second ? error_second : -1;
 }
