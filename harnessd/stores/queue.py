@@ -37,7 +37,11 @@ class Queue(Kernel):
     async def open(self, owner: str) -> None:
         """See the port."""
         await super().open(owner)
-        await self._behind_newest()
+        try:
+            await self._behind_newest()
+        except BaseException:  # a damaged page: whoever tries again must find the lock free
+            await self.close()
+            raise
 
     async def _behind_newest(self) -> None:
         newest = await self._row("newest_id", {})
