@@ -38,7 +38,7 @@ from harnessd.providers import PROTOCOLS, Endpoint
 from harnessd.runtime import crashpoints, telemetry
 from harnessd.runtime.background.care import Care
 from harnessd.runtime.catalog import Catalog
-from harnessd.runtime.configured import Configured, store_url
+from harnessd.runtime.configured import Configured, store_options, store_url
 from harnessd.runtime.control import Lineage, listen
 from harnessd.runtime.control import serve as serve_control
 from harnessd.runtime.daemon import Facade, Parts, WallClock, serve
@@ -68,7 +68,7 @@ from harnessd.runtime.traffic.passage import Traffic
 from harnessd.runtime.traffic.prober import Prober
 from harnessd.runtime.watchdog import Watchdog
 from harnessd.runtime.worker import Pool, PoolSettings
-from harnessd.stores import SqlStore, database_path, open_store
+from harnessd.stores import SqlStore, open_store, state_folder
 from harnessd.stores import restore as restore_store
 from harnessd.tools import ACTS, TOUCHES, Declared, Jobs, builtin_tools, command_tools, misfits, partial_output
 from harnessd.tools.process import adopt_orphans
@@ -155,8 +155,8 @@ class _Daemon:
         adopt_orphans()
         os.umask(0o077)
         url = store_url(self.settings, os.environ, self.redactor)
-        store = open_store(url, crashpoint=self.crash)
-        owner = f"{socket.gethostname()}:{os.getpid()}"
+        store = open_store(url, crashpoint=self.crash, **store_options(self.settings))
+        owner = f"{self.settings.store.node or socket.gethostname()}:{os.getpid()}"
         early.something_is_open()
         await store.open(owner)
         try:
@@ -164,7 +164,7 @@ class _Daemon:
             if start is None:
                 _tell(self.read.problems)
                 return ConfigError.exit_code
-            state = database_path(url).parent
+            state = state_folder(url, self.settings.store.state)
             self.configured = Configured(
                 self.path, self.folder, self.settings, state, os.environ, self.redactor, misfits
             )

@@ -60,6 +60,7 @@ CLIENT: Rows = {
     "chaos": ("harnessd.cli.chaos:chaos", "Faults on purpose: availability measured layer by layer."),
     "doctor": ("harnessd.cli.upkeep.doctor:doctor", "Look at the installation and say what to do about it."),
     "backup": ("harnessd.cli.upkeep.commands:backup", "A whole copy of what the daemon keeps, in one file."),
+    "nodes": ("harnessd.cli.upkeep.nodes:nodes", "The daemons that share this store."),
     "gc": ("harnessd.cli.upkeep.commands:gc", "Let go what policy keeps no longer."),
     "bench": ("harnessd.cli.bench:bench", "What this machine's disk makes of the store: durable steps a second."),
     "completion": ("harnessd.cli.operations:completion", "Print the completion script of a shell."),

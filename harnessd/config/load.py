@@ -233,6 +233,7 @@ def absolute(settings: Settings, path: Path, environ: Mapping[str, str]) -> Sett
     store = settings.store
     if isinstance(store.url, str) and store.url.startswith("sqlite:"):
         store = store.model_copy(update={"url": "sqlite:" + resolve(store.url.removeprefix("sqlite:"))})
+    store = store.model_copy(update={"state": resolve(store.state)})
     socket = settings.socket
     if socket.path is not None:
         socket = socket.model_copy(update={"path": resolve(socket.path)})

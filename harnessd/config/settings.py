@@ -172,6 +172,11 @@ class Store(Shape):
 
     url: Annotated[str | SecretRef, StoreUrl()] = Field("sqlite:state/harnessd.db", description="The store's address.")
     lease: Lease = Field(Lease(), description="Leases of running tasks.")
+    node: _Text | None = Field(None, description="On a server: this daemon's name among others; null: the host's.")
+    host: _Text | None = Field(None, description="On a server: the machine that holds the folders; null: this one.")
+    state: Annotated[str, FilePath()] = Field(
+        "state", description="On a server: the folder of this node for checkpoints and what tools left."
+    )
 
 
 class Restarts(Shape):

@@ -42,6 +42,17 @@ def store_url(settings: Settings, environ: Mapping[str, str], redactor: Redactor
     return redactor.learn(found.value) or ""
 
 
+def store_options(settings: Settings) -> dict[str, Any]:
+    """Who this daemon is among others on a server, and for how long it looks for a server that is away.
+
+    A daemon that cannot prolong its leases ends before others may take its tasks.
+    """
+    store = settings.store
+    given = {"node": store.node, "host": store.host}
+    node = {key: value for key, value in given.items() if value is not None}
+    return {"node": node, "patience_s": max(store.lease.ttl - store.lease.heartbeat, store.lease.ttl / 2)}
+
+
 @dataclass(slots=True)
 class Configured:
     """harness.yaml at work. `settings` is replaced when its agents are read again; `state` is the store's folder."""

@@ -83,9 +83,16 @@ def restore(
     return restoring.restore(Path(source), database_path(url), crashpoint)
 
 
+def state_folder(url: str | Path, beside: str | Path) -> Path:
+    """Where this node keeps what no store holds: with the store's file, or in `beside`."""
+    return Path(beside).absolute() if on_server(url) else database_path(url).parent
+
+
 def database_path(url: str | Path) -> Path:
     """The file behind `sqlite:PATH`, `sqlite:///PATH` or a path."""
     text = str(url)
+    if on_server(url):
+        raise ConfigError("The store is on a server, and no file.", remedy="Use the server's own tools for this.")
     scheme, colon, rest = text.partition(":")
     if isinstance(url, Path) or not colon or "/" in scheme:
         return Path(text).absolute()

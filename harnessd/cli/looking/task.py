@@ -101,6 +101,8 @@ def _stands(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if task.get("not_before") and task["not_before"] > now and state == "queued":
         wait = render.duration(task["not_before"] - now)
         yield "starts", f"not before {render.clock_time(task['not_before'], now)} (in {wait})"
+    if host := task.get("waits_for_host"):
+        yield "waits for", f"a daemon on {render.one_line(host)}: its workspace lies there, and none is up"
     if other := task.get("waits_behind"):
         first = other in task["after"]
         yield "behind", f"{other}, which {'is to complete first' if first else 'works in the same workspace'}"

@@ -30,6 +30,7 @@ from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES
 from harnessd.runtime.control.transfer.handlers import TransferHandlers
 from harnessd.runtime.control.upkeep.handlers import UpkeepHandlers
+from harnessd.runtime.control.upkeep.nodes import NodeHandlers, machine_waited_for
 from harnessd.runtime.control.verbs import NAMES, Verbs
 from harnessd.runtime.control.watching.handlers import WatchingHandlers
 
@@ -53,7 +54,7 @@ _ENTERED: Mapping[TaskState, frozenset[EventType]] = {
 
 
 class Handlers(
-    PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHandlers, UpkeepHandlers, WatchingHandlers
+    PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHandlers, UpkeepHandlers, WatchingHandlers, NodeHandlers
 ):
     """One method for each row of the table."""
 
@@ -151,6 +152,7 @@ class Handlers(
                 "state_since": await self._since(task),
                 "next": steps + way.steps(task, stands["way"]),
                 "waits_behind": await self._store.waits_for(task.id) if task.state is TaskState.QUEUED else None,
+                "waits_for_host": await machine_waited_for(self._store, task.id),
                 "jobs": [show.show_job(job) for job in await self._store.open_jobs() if job.task == task.id],
                 "questions": [show.show_question(one, task) for one in await self._store.questions(task.id)],
             }

@@ -287,6 +287,7 @@ ROUTES: tuple[RouteRow, ...] = (
         body={"type": "object", "additionalProperties": False, "properties": {}},
         errors=(400, 409, 413, 415, 422),
     ),
+    RouteRow("GET", "/v1/nodes", "store_nodes", "The daemons that share this store."),
     RouteRow("GET", "/v1/doctor", "doctor", "What the daemon finds when it looks at itself.", errors=(409,)),
     RouteRow(
         "GET",

@@ -115,6 +115,7 @@ class PostgresDatabase:
         self._crashpoint("J27-begin")
         await line.say("BEGIN")
         await line.run(Statement("take_turn", {}))
+        commit = await self._number(line)
         changed = [0]
         answers: list[Answer] = []
         for unit in units:
@@ -127,14 +128,8 @@ class PostgresDatabase:
         if not changed[0]:
             await line.say("ROLLBACK")
             return Batch(answers, 0)
-        marked, _ = await line.run(Statement("mark_commit", {"epoch": self._epoch}))
-        if not marked:
-            raise StoreLost(
-                f"The store {self.address.shown} does not know this daemon any more.",
-                remedy="Start the daemon again; if the server failed over, look for what was lost in its log.",
-            )
         ((newest,),), _ = await line.run(Statement("newest_event", {}))
-        unknown = CommitUnknown(marked[0][0], Batch(answers, newest))
+        unknown = CommitUnknown(commit, Batch(answers, newest))
         self._crashpoint("J27-before")
         try:
             await line.say("COMMIT")
@@ -144,6 +139,13 @@ class PostgresDatabase:
             raise unknown from error
         self._crashpoint("J27-after")
         return self._acknowledge(unknown)
+
+    async def _number(self, line: Line) -> int:
+        """This transaction's number among those of this daemon: one that is too low tells of silent loss."""
+        marked, _ = await line.run(Statement("mark_commit", {"epoch": self._epoch}))
+        if not marked or marked[0][0] != self._commits + 1:
+            raise self._lost_acknowledged(marked[0][0] - 1 if marked else 0, self._commits)
+        return self._commits + 1
 
     async def _member(self, line: Line, unit: Unit, changed: list[int]) -> Answer:
         await line.say("SAVEPOINT member")
@@ -186,12 +188,15 @@ class PostgresDatabase:
                     ) from error
         found: int = rows[0][0] if rows else -1
         if found < commit - 1:
-            raise StoreLost(
-                f"The store {self.address.shown} has lost work it had acknowledged: "
-                f"it stands at commit {found} of this daemon, {commit - 1} were answered.",
-                remedy="Put the right server back; set synchronous_commit = remote_apply before the next fail-over.",
-            )
+            raise self._lost_acknowledged(found, commit - 1)
         return found >= commit
+
+    def _lost_acknowledged(self, found: int, answered: int) -> StoreLost:
+        return StoreLost(
+            f"The store {self.address.shown} has lost work it had acknowledged: "
+            f"it stands at commit {found} of this daemon, {answered} were answered.",
+            remedy="Put the right server back; set synchronous_commit = remote_apply before the next fail-over.",
+        )
 
     def _unreachable(self, error: Exception) -> StoreLost:
         return StoreLost(

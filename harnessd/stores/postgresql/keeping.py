@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from harnessd.domain.failure import HarnessError, StoreLocked
 from harnessd.stores.database import Statement
@@ -20,8 +20,14 @@ CHANNEL = "harnessd"
 class Keeper:
     """Runs from open to close. A notice is a hint alone: whoever hears none looks once a second."""
 
-    def __init__(self, address: Address, heard: Callable[[int], None]) -> None:
-        """`heard` is called with the newest event's number whenever it has grown."""
+    def __init__(
+        self, address: Address, heard: Callable[[int], None], expired: Callable[[], Awaitable[object]]
+    ) -> None:
+        """`heard` is called with the newest event's number whenever it has grown.
+
+        `expired` is awaited when the lease of a task has run out, whoever's it was.
+        """
+        self._expired = expired
         self._address = address
         self._epoch = 0
         self._heard = heard
@@ -84,6 +90,7 @@ class Keeper:
                     await self._bell.wait()
             self._bell.clear()
             try:
+                # A name that another daemon took while ours was cut off stays with that one: leases and epochs decide.
                 if self._line is None or not self._line.usable:
                     self._line = await self._connected()
                     await self._named(self._line)
@@ -102,6 +109,8 @@ class Keeper:
         if time.monotonic() >= beat_at:
             await line.run(Statement("beat", {"epoch": self._epoch}))
             beat_at = time.monotonic() + BEAT_S
+        if (await line.run(Statement("lease_over", {"now": time.time()})))[0]:
+            await self._expired()
         rows, _ = await line.run(Statement("newest_event", {}))
         newest: int = rows[0][0]
         if newest > self._seen:

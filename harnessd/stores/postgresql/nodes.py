@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from harnessd.domain.durable.node import StoreNode
 from harnessd.stores.database import Opened, Statement
-from harnessd.stores.kernel import Kernel
 from harnessd.stores.postgresql.database import PostgresDatabase
 from harnessd.stores.postgresql.keeping import Keeper
 from harnessd.stores.postgresql.line import address_of
+from harnessd.stores.queue import Queue
 
 
 class SharedDatabase(PostgresDatabase):
     """The database with the keeper of its name beside it."""
 
     heard: Callable[[int], None]
+    expired: Callable[[], Awaitable[object]]
 
     def __init__(
         self, url: str, crashpoint: Callable[[str], None], patience_s: float, identity: Mapping[str, str]
@@ -29,7 +31,7 @@ class SharedDatabase(PostgresDatabase):
 
     async def open(self, owner: str) -> Opened:
         """See the port. Raises StoreLocked where a living daemon has this node's name."""
-        keeper = Keeper(self.address, self.heard)
+        keeper = Keeper(self.address, self.heard, self.expired)
         try:
             await self.prepare()
             await keeper.begin(self.node)
@@ -51,14 +53,14 @@ class SharedDatabase(PostgresDatabase):
             await keeper.end()
 
 
-class Nodes(Kernel):
+class Nodes(Queue):
     """`NodeStore` of the domain."""
 
     _database: SharedDatabase
 
     async def open(self, owner: str) -> None:
         """See the port."""
-        self._database.heard = self._heard
+        self._database.heard, self._database.expired = self._heard, self._expired
         await super().open(owner)
 
     def _heard(self, newest_event: int) -> None:
@@ -66,6 +68,11 @@ class Nodes(Kernel):
         if newest_event > self._newest_event:
             self._queued.set()
         self._ring(newest_event)
+
+    async def _expired(self) -> None:
+        """A daemon died, or was stopped for longer than its leases last: its tasks are for whoever is up."""
+        if self._writer is not None:
+            await self.sweep(time.time())
 
     async def store_nodes(self) -> Sequence[StoreNode]:
         """See the port."""

@@ -59,6 +59,9 @@ SELECT 1 FROM tasks WHERE state = 'running' AND lease_expires <= clock(:now)
 UNION ALL SELECT 1 FROM tasks WHERE until <= :now AND state IN ('parked', 'waiting')
 LIMIT 1
 
+-- name: lease_over
+SELECT 1 FROM tasks WHERE state = 'running' AND lease_expires <= clock(:now) LIMIT 1
+
 -- fragment: interrupted
 -- Without a time: what an earlier daemon of this node left behind; those of other nodes live, or their leases run out.
 state = 'running' AND (lease_expires <= clock(:expired)
