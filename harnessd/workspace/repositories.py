@@ -25,6 +25,8 @@ _QUIET = re.compile(
     r"(?:index|FETCH_HEAD|ORIG_HEAD|COMMIT_EDITMSG|gc\.log|gc\.pid|(?:objects|logs|refs/remotes)(?:/.*)?|.*\.lock)\Z",
     re.DOTALL,
 )
+# What we keep of a commit in a restore: no edit of anybody's. Bare and inner repositories have it too.
+_OURS = re.compile(r".*\.git/(?:.*/)?refs/harnessd(?:/.*)?\Z", re.DOTALL)
 _LOCK = ".lock"
 _TIP_MAX = 4096  # a reference is one line
 RESCUE = "refs/harnessd"
@@ -81,7 +83,7 @@ def stays(path: str, home: str, now: Tree, target: Tree, read: Read) -> bool:
 def quiet(path: str) -> bool:
     """A change of this path says nothing of what a person did."""
     _, git, inner = f"/{path}".rpartition("/.git/")
-    return bool(git) and bool(_QUIET.match(inner))
+    return bool(git and _QUIET.match(inner)) or bool(_OURS.match(path))
 
 
 def rescues(home: str, now: Tree, target: Tree, read: Read, token: str) -> Iterator[Rescued]:

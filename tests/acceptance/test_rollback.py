@@ -87,6 +87,32 @@ def test_back_to_the_last_good_node_undone_and_back_again(tmp_path: Path) -> Non
         assert daemon.ctl("rollback", task, "--undo").returncode == 5, "there is nothing left to undo"
 
 
+def test_a_commit_of_the_agent_is_kept_and_undone_with_the_rest(tmp_path: Path) -> None:
+    # R5.2, f16: what a rollback itself keeps of a commit is nobody's edit
+    commit = "git checkout -qb tidy; rm -r src; git add -A; git -c user.name=a -c user.email=a@b commit -qm tidy"
+    scene = script(("bash", CHECK), ("bash", {"command": f"{commit}; rm .git/HEAD"}), ("bash", CHECK))
+    with running_simulator({"breaker": scene}) as service, running(tmp_path) as daemon:
+        daemon.configure(settings(tmp_path, service.url, {"breaker": "anthropic"}))
+        space = daemon.workspace("w")
+        repository(space)
+        good = look(space)
+        _, task = broken(daemon, space)
+        bad = look(space)
+        for _ in range(2):
+            done = daemon.ctl("rollback", task, "--to", "last-good")
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.count("\nleft ") == 1, done.stdout
+            assert "(refs/heads/tidy) as refs/harnessd/" in done.stdout
+            now = look(space)
+            assert {path: what for path, what in now.items() if path in good and not path.startswith(b".git/logs")} == {
+                path: what for path, what in good.items() if not path.startswith(b".git/logs")
+            }
+            assert all(path.startswith((b".git/objects", b".git/refs/harnessd")) for path in now.keys() - good.keys())
+            undone = daemon.ctl("rollback", task, "--undo")
+            assert undone.returncode == 0, undone.stderr
+            assert look(space) == bad
+
+
 def test_what_others_changed_is_a_choice_by_name(tmp_path: Path) -> None:
     # R5.2: refuses, and says what does not line up
     with running_simulator({"breaker": BREAKER}) as service, running(tmp_path) as daemon:

@@ -116,8 +116,11 @@ def _world(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _deed(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What became of it, where that is more than was foreseen."""
+    left: dict[str, list[str]] = {}
     for path, why in (story.get("left") or {}).items():
-        yield "left", f"{path}: {why}"
+        left.setdefault(why, []).append(path)
+    for why, paths in left.items():
+        yield "left", f"{_paths(paths)}: {why}"
     for commit, named in (story.get("rescued") or {}).items():
         yield "kept commit", f"{commit} ({named}) as refs/harnessd/..."
     for path in story.get("others") or ():

@@ -41,7 +41,7 @@ def preview(task: Task, known: Known, target: Target, effects: Sequence[Effect],
     staying = {node.id for node in there}
     files: dict[str, list[str]] = {word: [] for word in ("restored", "removed", "brought_back", "mode")}
     for change in seen.changes:
-        if change.what in _WORDS:
+        if change.what in _WORDS and change.path not in seen.planned.left:
             files[_WORDS[change.what]].append(change.path)
     plans = [len(notes_of(path).get("task_list") or ()) for path in (here, there)]
     return {
