@@ -269,6 +269,6 @@ BUGS: tuple[Bug, ...] = (
         "harnessd/tools/jobs.py",
         "            await self._book.begun(job.kept())\n",
         "            self._early = asyncio.ensure_future(self._book.begun(job.kept()))\n",
-        ("tests/tools/test_jobs.py", "tests/acceptance/test_background_jobs.py"),
+        ("tests/tools/test_jobs.py::test_nobody_hears_of_a_job_before_it_is_written_down",),
     ),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harnessd.domain.failure import ErrorClass
+from harnessd.domain.jobs import JobBook, KeptJob
 from harnessd.domain.ports import JobEnded
 from harnessd.runtime.redact import Redactor
 from harnessd.tools import Jobs, builtin_tools, partial_output
@@ -32,6 +33,40 @@ async def test_a_job_is_read_while_it_runs_and_on_from_where_one_was(bench: Benc
     assert first.text.endswith("read on from offset 4.\none\n")
     again = await bench.done("job_output", job=job, offset=4)
     assert again.text.endswith("read on from offset 4.\n(nothing new)")
+
+
+class WaitingBook(JobBook):
+    """A disk without room: what is begun is written down when there is some again."""
+
+    def __init__(self) -> None:
+        self.room = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def begun(self, job: KeptJob) -> None:
+        self.asked.set()
+        await self.room.wait()
+
+    async def ended(self, job: KeptJob, text: str) -> None:
+        """Nobody looks."""
+
+    async def find(self, task: str, job: str) -> KeptJob | None:
+        return None
+
+
+async def test_nobody_hears_of_a_job_before_it_is_written_down(bench: Bench, needle: str) -> None:
+    # J19
+    book = WaitingBook()
+    bench.jobs = Jobs(book)
+    bench.tools = builtin_tools(confine, bench.jobs)
+    starting = asyncio.create_task(_start(bench, f"sleep {needle}"))
+    async with asyncio.timeout(20):
+        await book.asked.wait()
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert not starting.done()
+        book.room.set()
+        job = await starting
+    assert bench.jobs.running("t1") == [job]
 
 
 async def test_a_stopped_job_is_gone_and_stopping_again_does_nothing(bench: Bench, needle: str, alive: Alive) -> None:
