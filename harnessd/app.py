@@ -39,14 +39,13 @@ from harnessd.runtime import crashpoints, telemetry
 from harnessd.runtime.background.care import Care
 from harnessd.runtime.catalog import Catalog
 from harnessd.runtime.configured import Configured, store_options, store_url
-from harnessd.runtime.control import Lineage, listen
+from harnessd.runtime.control import Lineage, open_control_socket
 from harnessd.runtime.control import serve as serve_control
 from harnessd.runtime.daemon import Facade, Parts, WallClock, serve
 from harnessd.runtime.gateway import Gateway, Service
 from harnessd.runtime.host.early_stop import early
-from harnessd.runtime.host.hardening import undumpable
+from harnessd.runtime.host.hardening import only_uid, undumpable
 from harnessd.runtime.host.latency import keep_the_loop_quick
-from harnessd.runtime.host.socket_path import daemon_socket_path
 from harnessd.runtime.host.systemd import ServiceManager
 from harnessd.runtime.host.writers import Writers
 from harnessd.runtime.observing.service import Observing, Seen
@@ -196,14 +195,14 @@ class _Daemon:
         self.telling = self._telling(store, clients, in_force)
         reloader = self._reloader(start)
         facade = self._facade(pool, in_force, reloader)
-        path = Path(self.settings.socket.path or daemon_socket_path(os.environ, os.geteuid()))
-        listener = listen(path, for_group=os.geteuid() == 0 and self.settings.socket.path is None)
+        listener = open_control_socket(self.settings.socket.path, os.environ)
         await self.care.begin()
         await self.seen.attach(Seen(store, pool, in_force, self.dependencies, self._facts, self.configured, self.clock))
 
         async def control(stop: asyncio.Event, started: Callable[[], None]) -> None:
             about: dict[str, Any] = {"dependencies": self.dependencies, **self.care.served(), "metrics": self.seen.text}
-            about |= {"uid": os.geteuid(), "clock": self.clock, "lineage": Lineage(os.getpid(), self.jobs.task_of)}
+            lineage = Lineage(os.getpid(), self.jobs.task_of, only_uid())
+            about |= {"uid": os.geteuid(), "clock": self.clock, "lineage": lineage}
             await serve_control(listener, store, facade, stop, started=started, **about)
 
         work = (*self.care.work, *self.telling.work, *self.seen.work)
@@ -237,7 +236,7 @@ class _Daemon:
         state = self.configured.state
         retention = lambda: in_force.policies.retention  # noqa: E731 - what is in force changes
         self.care = Care(store, self.clock, self.redactor.text, state, retention, self._workspace(state))
-        self.care.starts.limits = self.settings.restarts
+        self.care.starts.limits, self.care.drain_s = self.settings.restarts, self.settings.drain
         mark = sha256(os.fsencode(state)).hexdigest()[:12]
         self.jobs = Jobs(self.care.book, mark=mark, scrub=self.redactor.file, crashpoint=self.crash)
         built_in = builtin_tools(confine, self.jobs, self.settings.http_request.private)
@@ -381,7 +380,7 @@ class _Daemon:
         return Facade(
             pool,
             self.clock,
-            draft=lambda body: self.configured.draft(body, in_force.policies),
+            draft=self.care.guard.admitting(lambda body: self.configured.draft(body, in_force.policies)),
             in_force=lambda draft, task: in_force.effective(draft, task, self.catalog.model_of),
             facts=self._facts,
             keeper=self.keeper,

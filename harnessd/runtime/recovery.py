@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from harnessd.domain.effect import Effect
-from harnessd.domain.ports import History, ToolLimits
-from harnessd.domain.task import Task
+from harnessd.domain.failure import ErrorClass
+from harnessd.domain.ports import History, Refused, ToolLimits
+from harnessd.domain.record import ChangeTask
+from harnessd.domain.task import StopReason, Task, Verb
 from harnessd.engine.machine import Run
 from harnessd.engine.protocol import CallTool, Event, Resumed, RunBrief, TaskLeased
 from harnessd.engine.situation import JournalView
 
+CORRUPT = ErrorClass.STATE_CORRUPT.value
 PartialOf = Callable[[Task, CallTool], str]
 
 
@@ -38,6 +41,18 @@ def restore(brief: RunBrief, history: History, partial_of: PartialOf, now: float
     run = Run.restore(brief, history.path, journal, task.counters)
     first: Event = Resumed(now) if history.path else TaskLeased(now)
     return Restored(run, first, frozenset(message.id for message in history.messages))
+
+
+def cannot_go_on(task: Task, why: Refused) -> ChangeTask:
+    """The end of a task that cannot be taken up as the world is now."""
+    corrupt = why.code == CORRUPT
+    return ChangeTask(
+        verb=Verb.STOP,
+        reason=StopReason.INTERNAL_ERROR if corrupt else StopReason.ERROR,
+        error_class=CORRUPT if corrupt else None,
+        sentence=f"{why.message} {why.hint}".strip(),
+        next_steps=(("harnessctl", "logs" if corrupt else "resume", task.id),),
+    )
 
 
 def _cut_off(effect: Effect) -> bool:

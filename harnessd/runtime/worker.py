@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from harnessd.domain.failure import REFUSED_FOR_NOW, ErrorClass, HarnessError, LeaseLost, OutcomeUnknown, StoreLost
 from harnessd.domain.ports import Refused, Store
@@ -23,7 +23,7 @@ from harnessd.runtime.runner import Runner, Surroundings, lease_of
 from harnessd.runtime.traffic.desk import Seats
 
 _log = telemetry.log("worker")
-_CORRUPT = ErrorClass.STATE_CORRUPT.value
+DRAIN = "drain"  # why a pool holds: a person, or a stop, wants it empty
 Attempt = Callable[[Task, Callable[[Task], Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]]
 
 
@@ -71,7 +71,7 @@ class Pool:
         self._claimed_at: dict[str, float] = {}
         self._missing: set[tuple[str, str]] = set()
         self._notes: set[asyncio.Task[None]] = set()
-        self.draining = False
+        self._ending = False
         self.attempt: Attempt = lambda task, serve: serve(task)  # who looks on while a task is worked on
         self.roll_back: Callable[[str], Awaitable[object]] | None = None  # carries out what a run decided on
         self.lost: asyncio.Future[HarnessError] = asyncio.get_running_loop().create_future()
@@ -80,6 +80,11 @@ class Pool:
     def running(self) -> Mapping[str, Runner]:
         """The runners at work, by task."""
         return self._runners
+
+    @property
+    def draining(self) -> bool:
+        """No new task is taken, and what runs is handed back: for good, or until a person takes it back."""
+        return self._ending or DRAIN in self._held
 
     @property
     def busy(self) -> int:
@@ -104,12 +109,15 @@ class Pool:
         """No new step until `release`: nothing is claimed, and what runs is handed back at its step border."""
         self._held.add(why)
         for runner in list(self._runners.values()):
-            runner.step_down(StepDown(self._around.clock.now(), "storage_full"))
+            runner.step_down(self._step_down())
 
     def release(self, why: str) -> None:
         """What was held for this goes on."""
         self._held.discard(why)
         self.wake()
+
+    def _step_down(self) -> StepDown:
+        return StepDown(self._around.clock.now(), "drain" if self.draining else "storage_full")
 
     def note(self, task: str, type_: str, data: Mapping[str, Any]) -> None:
         """Leave an event of a task at work; nobody waits for it."""
@@ -142,7 +150,7 @@ class Pool:
 
     async def run(self) -> None:
         """Claim and serve until drained; the only exits are `drain` and a lost store."""
-        while not self.draining:
+        while not self._ending:
             self._wake.clear()
             await self._unless_refused(self._claim)
             due = await self._store.next_due(self._around.clock.now())
@@ -160,31 +168,33 @@ class Pool:
             await self._store.sweep(self._around.clock.now())
 
     async def drain(self, timeout_s: float) -> list[str]:
-        """No new claims; each task stops at its step border. Gives the ids of those that had to be cut."""
-        self.draining = True
+        """For good: `empty`, and `run` ends. Gives the ids of the tasks that had to be cut."""
+        self._ending = True
         self._wake.set()
         self._around.crashpoint("J24")
-        # A claim that is on its way to the store still brings tasks, and they are handed back like the others.
-        async with self._claiming:
-            pass
-        now = self._around.clock.now()
-        for runner in list(self._runners.values()):
-            runner.step_down(StepDown(now, "drain"))
-        if self._serving:
-            await asyncio.wait(list(self._serving.values()), timeout=timeout_s)
-        cut = list(self._serving)
-        for serving in list(self._serving.values()):
-            serving.cancel()
-        if cut:
-            await asyncio.gather(*self._serving.values(), return_exceptions=True)
+        cut = await self.empty(timeout_s)
         if self._heart is not None:
             self._heart.cancel()
         self._around.crashpoint("J24-after")
         return cut
 
+    async def empty(self, timeout_s: float | None) -> list[str]:
+        """No new claims until `release(DRAIN)`; each task stops at its step border. Gives the ids of those cut."""
+        self.hold(DRAIN)
+        # A claim that is on its way to the store still brings tasks, and they are handed back like the others.
+        async with self._claiming:
+            pass
+        if self._serving:
+            await asyncio.wait(list(self._serving.values()), timeout=timeout_s)
+        cut = dict(self._serving)
+        for serving in cut.values():
+            serving.cancel()
+        await asyncio.gather(*cut.values(), return_exceptions=True)
+        return list(cut)
+
     async def abandon(self) -> None:
         """The store is lost: end the runs without a word. What they did is found in the journal by the next owner."""
-        self.draining = self._abandoned = True
+        self._ending = self._abandoned = True
         for serving in (left := list(self._serving.values())):
             serving.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -210,7 +220,7 @@ class Pool:
 
     async def _claim(self) -> None:
         async with self._claiming:
-            if not self.draining and not self._held:
+            if not self._ending and not self._held:
                 await self._claim_free()
 
     async def _claim_free(self) -> None:
@@ -273,7 +283,7 @@ class Pool:
     async def _work(self, task: Task) -> None:
         brief = await self._fit(task)
         if isinstance(brief, Refused):
-            await self._record(task, _stopped(task, brief))
+            await self._record(task, recovery.cannot_go_on(task, brief))
             return
         history = await self._store.history(task.id)
         now = self._around.clock.now()
@@ -309,10 +319,10 @@ class Pool:
     async def _fit(self, task: Task) -> RunBrief | Refused:
         """What the run knows from the start, or why it cannot be: the world changed since the task was submitted."""
         if not task.draft.agent:
-            return Refused(_CORRUPT, "The record of the task is damaged in the store.", "Restore a backup.")
+            return Refused(recovery.CORRUPT, "The record of the task is damaged in the store.", "Restore a backup.")
         if (misfit := await self._store.verify(task.id)) is not None:
             # Nothing goes on from a history that is not what was written (I5).
-            return Refused(_CORRUPT, misfit, "Restore a backup.")
+            return Refused(recovery.CORRUPT, misfit, "Restore a backup.")
         brief = self._catalog().brief(task)
         if isinstance(brief, str):
             return Refused("gone", brief, "Put it back and resume.")
@@ -322,9 +332,8 @@ class Pool:
     async def _asked_meanwhile(self, task: Task, runner: Runner) -> None:
         """A wish that reached the row, or the pool, before this runner could hear it."""
         row = await self._store.find(task.id)
-        if self.draining or self._held:
-            why: Literal["drain", "storage_full"] = "drain" if self.draining else "storage_full"
-            runner.run.receive(StepDown(self._around.clock.now(), why), runner.policies())
+        if self._ending or self._held:
+            runner.run.receive(self._step_down(), runner.policies())
         if not isinstance(row, Task):
             return
         if row.cancel_asked:
@@ -387,14 +396,3 @@ class Pool:
             _log.warning("lease_lost", task=task, sentence="the lease ran out or was taken; the run is cut")
             self._serving[task].cancel()
         return True
-
-
-def _stopped(task: Task, why: Refused) -> ChangeTask:
-    corrupt = why.code == _CORRUPT
-    return ChangeTask(
-        verb=Verb.STOP,
-        reason=StopReason.INTERNAL_ERROR if corrupt else StopReason.ERROR,
-        error_class=_CORRUPT if corrupt else None,
-        sentence=f"{why.message} {why.hint}".strip(),
-        next_steps=(("harnessctl", "logs" if corrupt else "resume", task.id),),
-    )

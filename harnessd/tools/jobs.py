@@ -229,12 +229,12 @@ class Jobs(JobKeeper):
                 return task
         return next((self._supervised[pid] for pid in pids if pid in self._supervised), None)
 
-    async def aclose(self) -> None:
+    async def aclose(self, why: str = "ended because harnessd was shut down") -> None:
         left = [job for jobs in self._jobs.values() for job in jobs.values() if job.alive]
         for job in left:
             if job.watcher is not None:
                 job.watcher.cancel()
-            job.why = job.why or "ended because harnessd was shut down"
+            job.why = job.why or why
         await asyncio.gather(*(self._shut_down(job) for job in left))
         await asyncio.gather(*(self.end_task(task) for task in {*self._jobs, *self._attended}))
 

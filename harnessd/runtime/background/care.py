@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from harnessd.policy.retention import RetentionPolicy
 from harnessd.runtime.background.book import Book
 from harnessd.runtime.background.ended import EndedTasks
 from harnessd.runtime.crashpoints import Crashpoint
+from harnessd.runtime.draining.desk import Draining
 from harnessd.runtime.host.disk import DiskGuard, PatientJournal
 from harnessd.runtime.host.starts import Starts
 from harnessd.runtime.rollbacks.carrying import Hands
@@ -34,6 +36,12 @@ class Jobs(JobKeeper, Protocol):
 
     def tasks(self) -> Sequence[str]:
         """The tasks that have anything running."""
+
+    def find(self, task: str, job: str) -> Any:
+        """A task's job, running or ended."""
+
+    async def aclose(self, why: str = "") -> None:
+        """End all jobs of all tasks, and tell the tasks why."""
 
     async def bury(self, left: Sequence[KeptJob]) -> None:
         """At start: end what the last daemon left running, and tell of its jobs."""
@@ -62,6 +70,8 @@ class Care:
         self.starts = Starts(store, clock)
         self.book = Book(store, clock, redact, self.guard, self._hear)
         self.rollbacks: Rollbacks | None = None
+        self.draining: Draining | None = None
+        self.drain_s = 60.0
         self._pool: Pool | None = None
         self._jobs: Jobs | None = None
         self._ended: EndedTasks | None = None
@@ -74,6 +84,7 @@ class Care:
         self.rollbacks = Rollbacks(self._store, self.workspace, jobs, self._clock, hands)
         pool.roll_back = self.rollbacks.carry_on
         self._pool, self._jobs = pool, jobs
+        self.draining = Draining(self._store, pool, jobs, self._clock, socket.gethostname(), self.drain_s)
         self._ended = EndedTasks(self._store, jobs, lambda: pool.running)
         return Watchdog(
             lambda: pool.running,
@@ -111,6 +122,7 @@ class Care:
         """What of it people ask for over the control API."""
         return {
             "recovery": self.rollbacks,
+            "draining": self.draining,
             "upkeep": Upkeep(self.backups, self.keeping, Examining(self._store)),
         }
 
@@ -128,7 +140,8 @@ class Care:
 
     def warnings(self) -> list[dict[str, Any]]:
         """What `status` says of it."""
-        return [found for found in (self.guard.warning(), self.starts.warning()) if found is not None]
+        drain = None if self.draining is None else self.draining.warning()
+        return [found for found in (self.guard.warning(), self.starts.warning(), drain) if found is not None]
 
     async def _hear(self, task: str) -> None:
         if self._pool is not None:

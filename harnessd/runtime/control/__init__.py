@@ -23,16 +23,27 @@ from harnessd.domain.failure import HarnessError, OutcomeUnknown, StorageFull, S
 from harnessd.domain.ports import Clock, Store
 from harnessd.runtime.control.answers import Bad, error
 from harnessd.runtime.control.dependencies.port import Dependencies
+from harnessd.runtime.control.draining.port import Draining
 from harnessd.runtime.control.handlers import Handlers, refuse_method, refuse_path
 from harnessd.runtime.control.lineage import Lineage
-from harnessd.runtime.control.listen import Listener, listen
+from harnessd.runtime.control.listen import Listener, listen, open_control_socket
 from harnessd.runtime.control.live import Live, Told
 from harnessd.runtime.control.peer import Admission, Gate, PeerProtocol
 from harnessd.runtime.control.recovery.port import Recovery
 from harnessd.runtime.control.routes import ROUTES, Handler
 from harnessd.runtime.control.upkeep.port import Upkeep
 
-__all__ = ["Dependencies", "Lineage", "Listener", "Live", "Told", "application", "listen", "serve"]
+__all__ = [
+    "Dependencies",
+    "Lineage",
+    "Listener",
+    "Live",
+    "Told",
+    "application",
+    "listen",
+    "open_control_socket",
+    "serve",
+]
 
 _log = logging.getLogger(__name__)
 Metrics = Callable[[], Awaitable[str]]
@@ -61,6 +72,7 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     recovery: Recovery | None = None,
     metrics: Metrics | None = None,
     upkeep: Upkeep | None = None,
+    draining: Draining | None = None,
 ) -> None:
     """Answer until `stop` is set, then end open streams, close, and take the socket file away.
 
@@ -69,7 +81,7 @@ async def serve(  # noqa: PLR0913 - each is a different thing the API talks to
     """
     gate = Admission(uid, listener.group)
     parts: dict[str, Any] = {"dependencies": dependencies, "recovery": recovery, "metrics": metrics}
-    parts["upkeep"] = upkeep
+    parts |= {"upkeep": upkeep, "draining": draining}
     app = application(store, live, stop, clock=clock, admission=gate, **parts)
     config = uvicorn.Config(
         app,
@@ -102,10 +114,12 @@ def application(  # noqa: PLR0913 - each is a different thing the API talks to
     recovery: Recovery | None = None,
     metrics: Metrics | None = None,
     upkeep: Upkeep | None = None,
+    draining: Draining | None = None,
 ) -> ASGIApp:
     """The ASGI application, gate included."""
     handlers = Handlers(store, live, clock, stop, dependencies, recovery)
     handlers.metrics_text, handlers.upkeep = metrics, upkeep
+    handlers.draining = draining
     routes = [
         Route(row.path, _guarded(getattr(handlers, row.handler), live), methods=[row.method], name=row.handler)
         for row in ROUTES

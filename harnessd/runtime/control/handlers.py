@@ -20,6 +20,7 @@ from harnessd.runtime.control import asked, openapi, show
 from harnessd.runtime.control.answers import Bad, Json, accept, error, read_object
 from harnessd.runtime.control.dependencies.handlers import DependencyHandlers
 from harnessd.runtime.control.dependencies.port import Dependencies
+from harnessd.runtime.control.draining.handlers import DrainHandlers
 from harnessd.runtime.control.events import Wanted, stream
 from harnessd.runtime.control.live import Live
 from harnessd.runtime.control.peer import Caller
@@ -54,7 +55,14 @@ _ENTERED: Mapping[TaskState, frozenset[EventType]] = {
 
 
 class Handlers(
-    PolicyHandlers, DependencyHandlers, RecoveryHandlers, TransferHandlers, UpkeepHandlers, WatchingHandlers, NodeHandlers
+    PolicyHandlers,
+    DependencyHandlers,
+    RecoveryHandlers,
+    TransferHandlers,
+    UpkeepHandlers,
+    WatchingHandlers,
+    DrainHandlers,
+    NodeHandlers,
 ):
     """One method for each row of the table."""
 

@@ -20,14 +20,16 @@ class Lineage:
 
     daemon: int
     task_of: Callable[[Sequence[int]], str | None] = lambda _: None
+    only_uid: int | None = None  # of everything below us, where nothing there can get another
 
-    def judge(self, pid: int) -> Descent | None:
+    def judge(self, pid: int, uid: int | None = None) -> Descent | None:
         """None for a caller from outside; else what he descends from. Whose line cannot be read to its end is inside.
 
         That is who is gone already, whose parent ended while we looked, and who hides behind very many parents.
-        A pid of 0 is a process outside of our PID namespace, where no child of ours can be.
+        A pid of 0 is a process outside of our PID namespace, where no child of ours can be. With ProtectProc=invisible
+        other users' processes cannot be read at all: there their uid, which the kernel vouches for, says enough.
         """
-        if pid in (0, self.daemon):
+        if pid in (0, self.daemon) or (None not in (uid, self.only_uid) and uid != self.only_uid):
             return None
         for _ in range(_LOOKS):
             line, whole = _line(pid)
@@ -56,7 +58,11 @@ def ancestors(pid: int) -> list[int]:
 
 
 def _line(pid: int) -> tuple[list[int], bool]:
-    """The ancestors as far as they are there, and whether that is all of them: the first of all has parent 0."""
+    """The ancestors as far as they are there, and whether that is all of them.
+
+    The first of all has parent 0. Nor can a child of init's be ours: a subreaper's orphans come to the subreaper. So it
+    need not be read, which a hidden /proc/1 does not allow.
+    """
     line: list[int] = []
     while pid > 0 and len(line) < _DEPTH_MAX:
         try:
@@ -66,4 +72,6 @@ def _line(pid: int) -> tuple[list[int], bool]:
         line.append(pid)
         # The name in parentheses may hold anything, also blanks and parentheses (proc_pid_stat(5)).
         pid = int(stat[stat.rindex(b")") + 2 :].split()[1])
+        if pid == 1:
+            return [*line, pid], True
     return line, bool(line) and pid == 0

@@ -6,11 +6,13 @@ import contextlib
 import os
 import socket
 import stat
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from harnessd.domain.failure import ConfigError, HarnessError
-from harnessd.runtime.host.socket_path import too_long
+from harnessd.runtime.host.socket_path import daemon_socket_path, for_group, too_long
+from harnessd.runtime.host.systemd import socket_handed_over
 
 # Somebody who accepts nothing for this long still listens: the file is not stale.
 _PROBE_S = 1.0
@@ -22,14 +24,43 @@ class Listener:
 
     connection: socket.socket
     path: Path
-    identity: tuple[int, ...]
+    identity: tuple[int, ...] | None  # None: the file is somebody else's to take away
     group: int | None
 
     def remove(self) -> None:
         """Take the file away, unless another daemon has put its own there."""
         with contextlib.suppress(OSError):
-            if _identity(self.path.lstat()) == self.identity:
+            if self.identity is not None and _identity(self.path.lstat()) == self.identity:
                 self.path.unlink()
+
+
+def open_control_socket(configured: str | None, environ: MutableMapping[str, str]) -> Listener:
+    """The socket that systemd hands over; else one at the configured place, or where daemons of this user listen."""
+    handed = socket_handed_over(environ)
+    if handed is not None:
+        return adopt(handed)
+    if configured:
+        return listen(Path(configured))
+    path, uid = daemon_socket_path(environ, os.geteuid()), os.geteuid()
+    return listen(Path(path), for_group=for_group(path, environ, uid))
+
+
+def adopt(connection: socket.socket) -> Listener:
+    """The socket that a service manager bound: it stays where it is, and its mode says whether its group may call.
+
+    Raises ConfigError for one without a file, or with one that everybody may connect to.
+    """
+    place = Path(os.fsdecode(connection.getsockname() or ""))
+    try:
+        facts = place.lstat()
+    except (OSError, ValueError) as fault:
+        raise ConfigError(
+            "The socket that systemd hands over stands at no file.",
+            remedy="Let the .socket unit say ListenStream=/run/harnessd/api.sock.",
+        ) from fault
+    if facts.st_mode & stat.S_IWOTH:
+        raise ConfigError(f"Anybody may connect to {place}.", remedy="Set SocketMode=0660 in the .socket unit.")
+    return Listener(connection, place, None, facts.st_gid if facts.st_mode & stat.S_IWGRP else None)
 
 
 def listen(path: Path, *, for_group: bool = False) -> Listener:

@@ -89,7 +89,7 @@ class PeerProtocol(H11Protocol):
         with contextlib.suppress(OSError):
             caller = read_caller(transport.get_extra_info("socket"))
         # Now, and not with the request: by then a caller could be gone, and his descent with him.
-        descent = self.lineage.judge(caller.pid) if caller and self.lineage else None
+        descent = self.lineage.judge(caller.pid, caller.uid) if caller and self.lineage else None
         application = self.app
 
         async def with_caller(scope: Any, receive: Any, send: Any) -> None:

@@ -151,6 +151,15 @@ _BACKUP: Mapping[str, Any] = {
     "additionalProperties": False,
     "properties": {"file": {"type": "string", "description": "Absolute path of the backup."}},
 }
+_DRAIN: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "node": {"type": "string", "description": "A daemon's name; this one if not said."},
+        "timeout": {"type": "number", "description": "Seconds; `drain` of harness.yaml if not said."},
+        "cancel": {"type": "boolean", "description": "Take work again."},
+    },
+}
 _IMPORT = (
     _DRY,
     Parameter("workspace", "Absolute path of a folder; the session's own if not said."),
@@ -287,6 +296,15 @@ ROUTES: tuple[RouteRow, ...] = (
         body={"type": "object", "additionalProperties": False, "properties": {}},
         errors=(400, 409, 413, 415, 422),
     ),
+    RouteRow(
+        "POST",
+        "/v1/drain",
+        "drain",
+        "Take no new work and become empty; or, with cancel, take work again. Answers at once.",
+        body=_DRAIN,
+        errors=(400, 404, 409, 413, 415, 422),
+    ),
+    RouteRow("GET", "/v1/drain", "drain_state", "How far the drain is: what runs, what was cut.", errors=(409,)),
     RouteRow("GET", "/v1/nodes", "store_nodes", "The daemons that share this store."),
     RouteRow("GET", "/v1/doctor", "doctor", "What the daemon finds when it looks at itself.", errors=(409,)),
     RouteRow(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 
@@ -22,6 +23,18 @@ def daemon_socket_path(environment: Mapping[str, str], uid: int) -> str:
     if unit_folder.startswith("/"):
         return f"{unit_folder}/{NAME}"
     return client_socket_paths(environment, uid)[0]
+
+
+def for_group(path: str, environment: Mapping[str, str], uid: int) -> bool:
+    """Whether the group of the socket's folder may call: a daemon of the system's, as root or as a unit of its own.
+
+    A unit says so by RuntimeDirectoryMode=: who may not enter the folder shall not be let in by the socket's mode.
+    """
+    folder = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    if folder and os.path.dirname(path) == folder:  # noqa: PTH120 - pathlib costs start-up time
+        with contextlib.suppress(OSError):
+            return os.stat(folder).st_mode & 0o010 != 0  # noqa: PTH116 - as above
+    return uid == 0
 
 
 def client_socket_paths(environment: Mapping[str, str], uid: int) -> tuple[str, ...]:

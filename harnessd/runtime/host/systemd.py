@@ -1,11 +1,16 @@
-"""systemd: ready, stopping, reloading, watchdog and status notices; one datagram each, no library."""
+"""systemd: ready, stopping, reloading, watchdog and status notices, and the socket it listens on for us; no library."""
 
 from __future__ import annotations
 
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+
+from harnessd.domain.failure import ConfigError
+
+# sd_listen_fds(3): the first descriptor that is handed over.
+_FIRST = 3
 
 
 class ServiceManager:
@@ -48,3 +53,25 @@ class ServiceManager:
     def alive(self) -> None:
         """A watchdog ping."""
         self._tell("WATCHDOG=1")
+
+
+def socket_handed_over(environ: MutableMapping[str, str]) -> socket.socket | None:
+    """The control socket of a .socket unit, as sd_listen_fds(3) hands it over; None without one.
+
+    The variables are taken away, so that no child takes them for its own. Raises ConfigError for anything but one
+    listening Unix socket: callers are known by what the kernel says of them, and it says it of no other kind.
+    """
+    told = {name: environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")}
+    if told["LISTEN_PID"] != str(os.getpid()) or not told["LISTEN_FDS"].isdigit() or told["LISTEN_FDS"] == "0":
+        return None
+    remedy = "Let the .socket unit have one line: ListenStream=/run/harnessd/api.sock"
+    if told["LISTEN_FDS"] != "1":
+        raise ConfigError(f"systemd hands over {told['LISTEN_FDS']} sockets, and harnessd takes one.", remedy=remedy)
+    os.set_inheritable(_FIRST, False)
+    handed = socket.socket(fileno=_FIRST)
+    listens = handed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
+    if handed.family != socket.AF_UNIX or handed.type != socket.SOCK_STREAM or not listens:
+        handed.close()
+        raise ConfigError("The socket that systemd hands over is not a listening Unix socket.", remedy=remedy)
+    handed.setblocking(False)
+    return handed
