@@ -8,6 +8,7 @@ is under way; the next life ends it by itself.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import tempfile
 from collections import Counter
@@ -238,6 +239,8 @@ def tally() -> Iterator[Counter[str]]:
         one.take("c2", "n1")
         one.stop()
         one.carry_on("n1")
+        for name in ("utf-16-le", "unicode_escape"):
+            codecs.lookup(name)  # loaded where a name is no text
         one.put_back((rows := one.rows())["c1"], set(rows.values()))
     yield SEEN
     print("\n" + ", ".join(f"{count} {what}" for what, count in sorted(SEEN.items())))
