@@ -31,6 +31,7 @@ Taken = TypeVar("Taken")
 _log = telemetry.log("disk")
 _LOOK_S = 5.0
 _BALLAST_BYTES = 1 << 20
+_LAST_BYTES = 64 << 10  # less than this is no room for a step's end
 _AGAIN_S = 1.0  # after a refused write, whatever the file system says is free: a quota is not seen there
 
 
@@ -85,6 +86,7 @@ class DiskGuard(Room):
     seen: Seen = field(default_factory=Seen)
     _bell: asyncio.Event = field(default_factory=asyncio.Event)
     _refused: bool = False
+    _given_up: bool = False
     _untold: list[tuple[EventType, dict[str, Any]]] = field(default_factory=list)
 
     async def run(self) -> None:
@@ -119,13 +121,15 @@ class DiskGuard(Room):
                 await self.collect()
         if state == "ok":
             self._lay_ballast()
+        elif state == "stop" and _free_bytes(self.folder) < _LAST_BYTES:
+            self._drop_ballast()
         await self._tell()
 
     def admitting(self, take: Callable[[Body], Taken]) -> Callable[[Body], Taken]:
         """Let nothing new in while the ballast is given up: that room is for what has begun. It raises StorageFull."""
 
         def admit(body: Body) -> Taken:
-            if self._refused or (self.seen.state == "stop" and not self._ballast.exists()):
+            if self._refused or self._given_up:
                 raise StorageFull(
                     f"There is no room left in {self.folder}; nothing was accepted.",
                     remedy="Free space on that disk; the daemon goes on by itself.",
@@ -140,7 +144,10 @@ class DiskGuard(Room):
 
     def _lay_ballast(self) -> None:
         """Blocks of its own, not a hole; where they do not fit many times over there is none."""
-        if self._ballast.exists() or _free_bytes(self.folder) < 8 * self.ballast_bytes:
+        free = _free_bytes(self.folder)
+        if free >= 2 * self.ballast_bytes:
+            self._given_up = False
+        if self._ballast.exists() or free < 8 * self.ballast_bytes:
             return
         try:
             file = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -149,11 +156,12 @@ class DiskGuard(Room):
         try:
             os.posix_fallocate(file, 0, self.ballast_bytes)
         except OSError:
-            self._drop_ballast()
+            self._ballast.unlink(missing_ok=True)
         finally:
             os.close(file)
 
     def _drop_ballast(self) -> None:
+        self._given_up = True
         with contextlib.suppress(OSError):
             self._ballast.unlink()
 
