@@ -20,6 +20,8 @@ def test_no_payment_is_made_twice_and_none_is_made_up(seed: int, tmp_path: Path)
     assert books.broken == []
     assert books.charged == 16
     assert books.kills >= 1
+    assert books.compacted, "no payment was compacted away"
+    assert books.new_ids, "nobody tried again under a new call id"
     assert books.unknown
     assert books.probed
     assert books.asked
