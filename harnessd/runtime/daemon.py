@@ -29,6 +29,7 @@ from harnessd.runtime.runner import Runner
 from harnessd.runtime.worker import Pool
 
 _log = telemetry.log("daemon")
+_HEAR_S = 0.2  # between two looks for what other daemons queued
 # Lost hints (a wake-up that fell between two commits) and expired leases are found by this sweep, and by it alone.
 _SWEEP_S = 60.0
 _telling: set[asyncio.Future[None]] = set()  # a task that nobody holds may be collected in the middle
@@ -193,6 +194,7 @@ async def serve(parts: Parts) -> int:
     pool = asyncio.create_task(parts.pool.run(), name="pool")
     helpers: list[asyncio.Task[None]] = [
         asyncio.create_task(_sweep(parts), name="sweep"),
+        asyncio.create_task(_hear(parts), name="hear"),
         asyncio.create_task(_reload_on(hangups, parts), name="reload"),
         asyncio.create_task(_as_coroutine(parts.watch()), name="watch"),
         asyncio.create_task(_watchdog(parts), name="watchdog"),
@@ -317,6 +319,15 @@ async def _sweep(parts: Parts) -> None:
         with contextlib.suppress(StorageFull, StoreLocked):
             await parts.pool.sweep()
         parts.pool.wake()
+
+
+async def _hear(parts: Parts) -> None:
+    """Where several daemons share the store, another one's commit may leave something to claim here."""
+    while hasattr(parts.store, "store_nodes"):
+        await parts.store.wait_queued()
+        parts.pool.wake()
+        await asyncio.sleep(_HEAR_S)
+    await asyncio.Event().wait()
 
 
 async def _reload_on(hangups: asyncio.Event, parts: Parts) -> None:
