@@ -103,7 +103,7 @@ def test_a_paused_daemon_writes_nothing_more_to_a_task_that_was_taken_over(two: 
     row = two.b.until_ended(b, task)
     assert row["state"] == "completed", (row["state"], row["sentence"], row["doing"])
     assert two.ledger("one") == STEPS
-    nodes = [node["id"] for node in b.get(f"/v1/tasks/{task}/nodes")["nodes"]]
+    nodes = [node["node"] for node in b.get(f"/v1/tasks/{task}/nodes")["nodes"]]
     assert len(nodes) == len(set(nodes))
 
 
