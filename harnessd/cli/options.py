@@ -112,10 +112,15 @@ def _moment(option: str, text: str, *, ago: bool) -> float:
     try:
         if len(text) in (5, 8) and text[2] == ":":
             text = f"{time.strftime('%Y-%m-%d')} {text}"
-        return datetime.fromisoformat(text).astimezone().timestamp()
+        asked = datetime.fromisoformat(text)
+        at = asked.astimezone().timestamp()
+        # Where clocks are put forward an hour is skipped: a time within it is the one as far after the jump (RFC 5545,
+        # 3.3.5), so that nothing begins before it was asked to.
+        missing = asked.tzinfo is None and datetime.fromtimestamp(at) < asked  # noqa: DTZ006 - local on both sides
+        return asked.replace(fold=0 if asked.fold else 1).astimezone().timestamp() if missing else at
     except (ValueError, OverflowError):
         also = ", or 24h" if ago else ""
-        hint = f'Write {option} "2026-11-30 03:12", 03:12{also}.'
+        hint = f'Write {option} "2026-11-30 03:12", 2026-11-30T03:12+02:00, 03:12{also}.'
         raise Problem(USAGE, f'{option} "{text}" is not a time.', hint) from None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from harnessd.domain.effect import well_formed
 from harnessd.workspace import repositories
 from harnessd.workspace.coverage import EXCLUDED, OTHER_FILE_SYSTEM, UNREADABLE
 from harnessd.workspace.manifest import Entry
@@ -54,6 +55,7 @@ def plan(
 ) -> Plan:
     """How `now` becomes `target`. `keep` stays as it is, with all that lies below; `overwrite` may be replaced.
 
+    Both are names as people are shown them: a byte that is no UTF-8 is U+FFFD there. The empty name is the root.
     `token` names the restore in references that keep commits.
     """
     made = _Planner(now, target, read, frozenset(keep), frozenset(overwrite))
@@ -102,7 +104,8 @@ class _Planner:
         elif (home := repositories.home_of(path, self.homes)) and repositories.stays(
             path, home, self.now, self.target, self.read
         ):
-            out.left[path] = "git's own history, which only grows"
+            locked = mine is None and path.endswith(".lock")
+            out.left[path] = "the lock of a git that ran then" if locked else "git's own history, which only grows"
         else:
             self._covered(path, mine, wanted)
 
@@ -154,10 +157,10 @@ class _Planner:
 
     def _may_go(self, path: str) -> bool:
         """A name that is not covered now, and that somebody gave up by name; never what may hold names of its own."""
-        return path in self.overwrite and self.now[path].holds not in _CLOSED
+        return well_formed(path) in self.overwrite and self.now[path].holds not in _CLOSED
 
     def _kept(self, path: str) -> bool:
-        return bool(self.keep) and (path in self.keep or any(above in self.keep for above in _above(path)))
+        return bool(self.keep) and any(well_formed(one) in self.keep for one in ("", *_above(path), path))
 
     def _closed_above(self, path: str, tree: Tree) -> str | None:
         for above in _above(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from harnessd.domain.workspace import Workspace
 from harnessd.runtime.rollbacks import document
 from harnessd.runtime.rollbacks.authors import others, own_until
 from harnessd.runtime.rollbacks.carrying import Jobs, known_of
+from harnessd.runtime.rollbacks.choosing import in_the_workspace, nowhere, under
 from harnessd.runtime.rollbacks.document import Seen
 from harnessd.runtime.rollbacks.targets import Known, Target, Wish, find, left_behind
 from harnessd.runtime.rollbacks.undoing import undos_of
@@ -50,6 +52,10 @@ class Decider:
                 f"harnessctl pause {task.id} --now" if task.state is TaskState.RUNNING else "Wait until it is through."
             )
             return Refused("refused", f"{task.id} is {task.state.value} and cannot be rolled back now.", hint)
+        chosen = in_the_workspace(task.draft.workspace, wish)
+        if isinstance(chosen, Refused):
+            return chosen
+        wish = chosen
         known = await known_of(self._store, task)
         target = find(known, wish)
         if isinstance(target, Refused):
@@ -63,6 +69,9 @@ class Decider:
             seen = await asyncio.to_thread(self._look, task, known, target, wish, until)
         except HarnessError as fault:
             return Refused("refused", fault.sentence, fault.remedy)
+        if seen.nowhere:
+            words = f"There is no {seen.nowhere[0]} in the workspace, neither now nor at {target.node.id}."
+            return Refused("refused", words, f"See what differs: harnessctl diff {task.id} {target.node.id}")
         story = document.preview(task, known, target, effects, seen)
         manifest = target.checkpoint.manifest if target.checkpoint is not None else ""
         rollback = Rollback(
@@ -91,15 +100,18 @@ class Decider:
         now = self._workspace.take(root).manifest
         chosen = {*wish.keep, *wish.overwrite}
         last = task.counters.checkpoint or known.checkpoints[-1].manifest
-        changed = [one for one in self._workspace.conflicts(root, last, now, manifest) if not _under(one, chosen)]
+        changed = [one for one in self._workspace.conflicts(root, last, now, manifest) if not under(one, chosen)]
         conflicts, own = others(root, changed, own_until) if own_until else (changed, [])
+        changes = self._workspace.compare(root, now, manifest, lines=False)
+        there = {one for one in chosen if os.path.lexists(f"{root}/{one}")}
         return Seen(
-            self._workspace.compare(root, now, manifest, lines=False),
+            changes,
             conflicts,
             self._workspace.plan(root, now, manifest, wish.keep, wish.overwrite),
             self._workspace.uncovered(root, manifest),
             ended_first,
             own,
+            nowhere(chosen, [*(one.path for one in changes), *changed], there),
         )
 
 
@@ -148,7 +160,3 @@ def _as_it_ended(task: Task) -> dict[str, Any]:
         "next_steps": [list(step) for step in task.next_steps],
         "ended_at": task.ended_at,
     }
-
-
-def _under(path: str, chosen: set[str]) -> bool:
-    return any(path == one or path.startswith(f"{one}/") for one in chosen)

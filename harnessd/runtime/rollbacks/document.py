@@ -33,6 +33,7 @@ class Seen:
     uncovered: Sequence[Uncovered] = ()
     ended_first: Sequence[str] = ()
     own: Sequence[str] = ()  # changed since the last checkpoint by what the task itself had running
+    nowhere: Sequence[str] = ()  # named by a person, and there is nothing of that name
 
 
 def preview(task: Task, known: Known, target: Target, effects: Sequence[Effect], seen: Seen) -> dict[str, Any]:

@@ -121,8 +121,10 @@ def _node(known: Known, wish: Wish) -> Node | Refused:
         return found or Refused("refused", words, f"Choose one: harnessctl tree {known.task}; then --to NODE")
     chosen = known.nodes.get(wish.to)
     if chosen is None:
-        hint = f"See: harnessctl tree {known.task}"
-        return Refused("not_found", f"{known.task} has no node {wish.to or '(none given)'}.", hint)
+        marked = next((one for one in known.checkpoints if one.ref == wish.to), None)
+        words = f"{known.task} has no node {wish.to or '(none given)'}" + (": that is a checkpoint." if marked else ".")
+        near = f"It was taken at {marked.node}: --to {marked.node}. " if marked else ""
+        return Refused("not_found", words, f"{near}See: harnessctl tree {known.task}")
     return _whole(known, chosen)
 
 
