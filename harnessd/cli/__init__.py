@@ -62,7 +62,7 @@ CLIENT: Rows = {
     "backup": ("harnessd.cli.upkeep.commands:backup", "A whole copy of what the daemon keeps, in one file."),
     "drain": ("harnessd.cli.upkeep.drain:drain", "Take no new work and become empty, and wait for it."),
     "nodes": ("harnessd.cli.upkeep.nodes:nodes", "The daemons that share this store."),
-    "service": ("harnessd.cli.service:service", "harnessd as a service of systemd: install, uninstall, print."),
+    "service": ("harnessd.cli.service:service", "The daemon as a service of systemd: install, uninstall, print."),
     "gc": ("harnessd.cli.upkeep.commands:gc", "Let go what policy keeps no longer."),
     "bench": ("harnessd.cli.bench:bench", "What this machine's disk makes of the store: durable steps a second."),
     "completion": ("harnessd.cli.operations:completion", "Print the completion script of a shell."),

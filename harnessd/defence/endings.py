@@ -68,8 +68,8 @@ def budget_sentence(used: str) -> str:
 def session_sentence(used: str) -> str:
     """The end of a session that has grown too large, for a person."""
     return (
-        f"The task's session has grown to its limit (session_size): {used.rstrip('.')}. What it did is kept; it cannot go"
-        " on in this session. Take the rest up in a new task."
+        f"The task's session has grown to its limit (session_size): {used.rstrip('.')}. What it did is kept;"
+        " it cannot go on in this session. Take the rest up in a new task."
     )
 
 

@@ -158,8 +158,8 @@ class Counters:
     reason in `roles_why`. `reachable` is when a link of the call under way may next be asked, as its breaker or its
     service says, by alias. `checkpoints` numbers the workspace's (`c9`), `checkpoint` is the manifest of the
     newest. `rollback` is the one that was decided on and is being carried out. `doubt` is set where the store was
-    restored from a backup and nobody knows what the task did between `from` (the backup) and `until` (the restore). `session_bytes`
-    counts the text of all nodes, in UTF-8.
+    restored from a backup and nobody knows what the task did between `from` (the backup) and `until` (the restore).
+    `session_bytes` counts the text of all nodes, in UTF-8.
     """
 
     turns: int = 0

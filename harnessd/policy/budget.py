@@ -99,7 +99,7 @@ class Verdict:
 def judge(policy: BudgetPolicy, used: Mapping[str, float], warned: Collection[str]) -> Verdict:
     """Warnings that are due and the first limit that is reached; `warned` holds the marks already given.
 
-    `used` may hold `session_nodes` and `session_bytes` too: how large the session has grown, which has bounds of its own.
+    `used` may hold `session_nodes` and `session_bytes` too: how large the session has grown, with bounds of its own.
     `silence` is the watchdog's: it has no warnings and is not judged here.
     """
     warnings: list[Warning] = []

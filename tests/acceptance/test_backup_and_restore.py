@@ -106,25 +106,17 @@ def test_the_old_store_is_asked_what_was_done_after_the_backup(tmp_path: Path) -
     pay = tmp_path / "pay.sh"
     pay.write_text("#!/bin/sh\necho paid >> ../paid\necho done\n")
     pay.chmod(0o755)
-    script = {
-        "m": {
-            "turns": [
-                step(0, "bash", command="while [ ! -e ../go ]; do sleep 0.05; done"),
-                step(1, "pay"),
-                {"say": "Paid."},
-            ]
-        },
-        "n": {"turns": [step(0, "bash", command="while [ ! -e ../go ]; do sleep 0.05; done"), {"say": "Done."}]},
-    }
+    held = step(0, "bash", command="while [ ! -e ../go ]; do sleep 0.05; done")
+    script = {"m": {"turns": [held, step(1, "pay"), {"say": "Paid."}]}, "n": {"turns": [held, {"say": "Done."}]}}
     tools = {"pay": {"command": [str(pay)], "schema": {"type": "object"}, "about": "Pays."}}
     file = tmp_path / "b.backup"
     with running_simulator(script) as service, running(tmp_path) as daemon:
         names = {"m": "anthropic", "n": "anthropic"}
         agents = {name: {"model": name, "system": "Be careful.", "tools": ["bash", "pay"]} for name in names}
         daemon.configure(settings(tmp_path, service.url, names, tools=tools, agents=agents))
-        (tmp_path / "policies").mkdir()
         allowed = "kind: tools\npermissions: [{name: pay, for: tool/pay, do: allow}]\n"
-        (tmp_path / "policies" / "tools.yaml").write_text(allowed)
+        (daemon.folder / "policies").mkdir()
+        (daemon.folder / "policies" / "tools.yaml").write_text(allowed)
         client = daemon.start()
         payer = daemon.submit(client, prompt="Pay.", agent="m", workspace=str(daemon.workspace("a")))
         other = daemon.submit(client, prompt="Look.", agent="n", workspace=str(daemon.workspace("b")))
@@ -132,18 +124,15 @@ def test_the_old_store_is_asked_what_was_done_after_the_backup(tmp_path: Path) -
             daemon.until(client, task, ("running",))
         assert daemon.ctl("backup", str(file)).returncode == 0
         (tmp_path / "work" / "go").touch()
-        assert daemon.until_ended(client, payer)["state"] == "completed"
-        assert daemon.until_ended(client, other)["state"] == "completed"
+        assert {daemon.until_ended(client, task)["state"] for task in (payer, other)} == {"completed"}
         assert daemon.stop() == 0
         assert (tmp_path / "work" / "paid").read_text() == "paid\n"
         told = json.loads(restore(daemon, file).stdout)
-        assert [(act["task"], act["tool"]) for act in told["acts_since"]] == [(payer, "tool/pay")]
-        assert told["in_doubt"] == [payer]
+        acts = [(act["task"], act["tool"]) for act in told["acts_since"]]
+        assert (acts, told["in_doubt"]) == ([(payer, "tool/pay")], [payer])
         client = daemon.start()
         assert daemon.until_ended(client, other)["state"] == "completed"  # nothing of it is in doubt
-        row = daemon.until(client, payer, ("waiting", "completed", "stopped"))
-        assert row["state"] == "waiting", row
-        (question,) = row["questions"]
+        (question,) = daemon.until(client, payer, ("waiting", "completed", "stopped"))["questions"]
         assert "was restored" in question["sentence"]
         assert (tmp_path / "work" / "paid").read_text() == "paid\n"
         assert daemon.ctl("deny", question["id"]).returncode == 0

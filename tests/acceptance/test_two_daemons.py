@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -121,6 +122,26 @@ def test_a_task_waits_for_the_machine_of_its_workspace_and_says_so(two: Two) -> 
     again = two.start(two.a, host="first")
     assert two.a.until_ended(again, task)["state"] == "completed"
     assert two.ledger("one") == STEPS
+
+
+def test_one_daemon_drains_the_other(two: Two) -> None:
+    a = two.start(two.a)
+    b = two.start(two.b)
+    told = two.a.ctl("drain", "--node", "b")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == "b takes no new tasks; 0 tasks at work there end in their own time.\n"
+    for number in range(3):
+        task = two.b.submit(b, prompt="Do your steps.", workspace=two.workspace(str(number)))
+        assert two.a.until_ended(a, task)["state"] == "completed"
+        printed = [json.loads(line) for line in two.a.ctl("logs", task, "--json").stdout.splitlines()]
+        (owner,) = [event["data"]["owner"] for event in printed if event["type"] == "started"]
+        assert owner.startswith("a:")
+    rows = {row["node"]: row for row in a.get("/v1/nodes")["nodes"]}
+    assert (rows["a"]["draining"], rows["b"]["draining"] is not None) == (None, True)
+    unknown = two.a.ctl("drain", "--node", "c")
+    assert (unknown.returncode, "harnessctl nodes" in unknown.stderr) == (4, True), unknown.stderr
+    back = two.a.ctl("drain", "--node", "b", "--cancel")
+    assert back.stdout == "b takes work again.\n"
 
 
 def test_two_daemons_with_one_name_do_not_run(two: Two) -> None:

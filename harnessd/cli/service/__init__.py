@@ -1,4 +1,4 @@
-"""Service: harnessd as a service of systemd, for the system or for one user: installed, taken away, printed."""
+"""Service: the daemon as a service of systemd, for the system or for one user: installed, taken away, printed."""
 
 from __future__ import annotations
 

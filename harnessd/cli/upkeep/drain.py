@@ -42,8 +42,11 @@ def drain(ctx: click.Context, timeout: str | None, node: str, cancel: bool, as_j
             render.out(f"{_name(back)} takes work again.")
         return DONE
     state: Mapping[str, Any] = client.post("/v1/drain", {**named, **({} if limit_s is None else {"timeout": limit_s})})
-    if node and state.get("node") != node:  # carried to another daemon, which answers nobody here
-        render.out_json(state) if as_json else render.out(f"{render.one_line(node)} was told to become empty.")
+    if "over" not in state:  # another daemon of the same store, which answers nobody here
+        words = (
+            f"{_name(state)} takes no new tasks; {_many(state['tasks'], 'task')} at work there end in their own time."
+        )
+        render.out_json(state) if as_json else render.out(words)
         return DONE
     state = _json(client, state) if as_json else _Watch(client, state).until_over()
     return FAILED if state.get("cut") or state.get("cut_jobs") else DONE

@@ -1,4 +1,4 @@
-"""Premises: what harnessd stands on, as this process sees it: Python, SQLite, socket, clock, limits."""
+"""Premises: what the daemon stands on, as this process sees it: Python, SQLite, socket, clock, limits."""
 
 from __future__ import annotations
 

@@ -32,6 +32,10 @@ class StoreNode:
 class NodeStore(Protocol):
     """What a store has more that several daemons share. A store with one owner has none of it."""
 
+    @property
+    def node_name(self) -> str:
+        """This daemon's own."""
+
     async def store_nodes(self) -> Sequence[StoreNode]:
         """Every node that is known, by name."""
 

@@ -84,7 +84,8 @@ class Care:
         self.rollbacks = Rollbacks(self._store, self.workspace, jobs, self._clock, hands)
         pool.roll_back = self.rollbacks.carry_on
         self._pool, self._jobs = pool, jobs
-        self.draining = Draining(self._store, pool, jobs, self._clock, socket.gethostname(), self.drain_s)
+        name = getattr(self._store, "node_name", None) or socket.gethostname()
+        self.draining = Draining(self._store, pool, jobs, self._clock, name, self.drain_s)
         self._ended = EndedTasks(self._store, jobs, lambda: pool.running)
         return Watchdog(
             lambda: pool.running,

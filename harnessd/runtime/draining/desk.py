@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,12 +12,12 @@ from harnessd.domain.events import EventType
 from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Clock, Refused, Store
 from harnessd.runtime import telemetry
+from harnessd.runtime.draining.others import Others
 from harnessd.runtime.worker import DRAIN, Pool
 
 _log = telemetry.log("drain")
 _LOOK_S = 0.2
 _CUT = "ended because harnessd was drained"
-Elsewhere = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | Refused]]
 
 
 class Jobs(Protocol):
@@ -53,13 +53,10 @@ class Draining:
     """This daemon's drain. In memory alone: a daemon that starts anew takes work."""
 
     def __init__(self, store: Store, pool: Pool, jobs: Jobs, clock: Clock, node: str, limit_s: float) -> None:
-        """`node` is what this daemon is called, `limit_s` how long a drain lasts where nobody says.
-
-        `elsewhere` carries a wish to another daemon of the same store, where there are such.
-        """
+        """`node` is what this daemon is called, `limit_s` how long a drain lasts where nobody says."""
         self._store, self._pool, self._jobs, self._clock, self.node = store, pool, jobs, clock, node
         self._limit_s = limit_s
-        self.elsewhere: Elsewhere | None = None
+        self._others = Others(store)
         self._course: _Course | None = None
         self._work: asyncio.Task[None] | None = None
 
@@ -79,7 +76,7 @@ class Draining:
     async def begin(self, node: str, timeout_s: float | None, by: str) -> Mapping[str, Any] | Refused:
         """Let this daemon, or another of the same store, become empty; a second order moves the time of the first."""
         if node and node != self.node:
-            return await self._for_another(node, {"timeout_s": timeout_s, "by": by})
+            return await self._others.carry(node, {"by": by})
         limit_s = self._limit_s if timeout_s is None else timeout_s
         await self._end_work()
         now = self._clock.now()
@@ -96,7 +93,7 @@ class Draining:
     async def cancel(self, node: str, by: str) -> Mapping[str, Any] | Refused:
         """Take work again. What was handed back is claimed like anything else."""
         if node and node != self.node:
-            return await self._for_another(node, {"cancel": True, "by": by})
+            return await self._others.carry(node, {"cancel": True, "by": by})
         await self._end_work()
         self._course = None
         self._pool.release(DRAIN)
@@ -144,12 +141,6 @@ class Draining:
                 ends_at = None if life_s is None else began_at + life_s
                 found.append({"task": task, "job": name, "since": began_at, "ends_at": ends_at})
         return found
-
-    async def _for_another(self, node: str, wish: Mapping[str, Any]) -> Mapping[str, Any] | Refused:
-        if self.elsewhere is not None:
-            return await self.elsewhere(node, wish)
-        hint = f"This daemon is {self.node}, and the only one of its store."
-        return Refused("not_found", f'There is no node "{node}".', hint)
 
     async def _end_work(self) -> None:
         if self._work is not None:

@@ -74,6 +74,11 @@ class Nodes(Queue):
         if self._writer is not None:
             await self.sweep(time.time())
 
+    @property
+    def node_name(self) -> str:
+        """See the port."""
+        return self._database.node
+
     async def store_nodes(self) -> Sequence[StoreNode]:
         """See the port."""
         return [StoreNode(*row) for row in await self._rows("nodes_of_store", {})]
