@@ -151,7 +151,8 @@ class _Planner:
         for path in sorted(held):
             if path in wanted:
                 out.put.remove(path)
-                out.blocked[path] = "holds something that no checkpoint covers"
+                kept = any(why == KEPT and path in _above(one) for one, why in out.left.items())
+                out.blocked[path] = f"holds something that {'is kept' if kept else 'no checkpoint covers'}"
             else:
                 out.left[path] = "holds something that stays"
 

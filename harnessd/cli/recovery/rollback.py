@@ -68,8 +68,9 @@ def _told(story: Mapping[str, Any], *, dry: bool) -> Iterator[str]:
     elif dry:
         yield "Without --dry-run it is done."
     else:
-        task = story["task"]
-        yield f"harnessctl rollback {task} --undo takes it back; harnessctl resume {task} goes on from here."
+        task, before = story["task"], f" (to checkpoint {story['before']})" if story.get("before") else ""
+        undo = f"harnessctl rollback {task} --undo takes it back{before}; " if story["rolled_back"] else ""
+        yield f"{undo}harnessctl resume {task} goes on from here."
 
 
 def _talk(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -193,7 +193,7 @@ class Carrier:
         self._hands.wake()
         log = _log.info if back else _log.warning
         log("rolled_back" if back else "rollback_failed", task=task.id, words=data["sentence"])
-        return data | {"rolled_back": back}
+        return data | {"rolled_back": back, "before": str(begun.about.get("ref") or "") if begun is not None else ""}
 
 
 async def known_of(store: Store, task: Task) -> Known:

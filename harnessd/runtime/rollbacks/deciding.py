@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harnessd.domain.effect import Effect, EffectState
@@ -14,7 +15,7 @@ from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Refused, Store
 from harnessd.domain.rollback import Rollback
 from harnessd.domain.task import Task, TaskState
-from harnessd.domain.workspace import Workspace
+from harnessd.domain.workspace import Uncovered, Workspace
 from harnessd.runtime.rollbacks import document
 from harnessd.runtime.rollbacks.authors import others, own_until
 from harnessd.runtime.rollbacks.carrying import Jobs, known_of
@@ -108,11 +109,17 @@ class Decider:
             changes,
             conflicts,
             self._workspace.plan(root, now, manifest, wish.keep, wish.overwrite),
-            self._workspace.uncovered(root, manifest),
+            [*self._workspace.uncovered(root, manifest), *_elsewhere(root)],
             ended_first,
             own,
             nowhere(chosen, [*(one.path for one in changes), *changed], there),
         )
+
+
+def _elsewhere(root: str) -> list[Uncovered]:
+    """In a worktree `.git` is a file that names the repository it belongs to: branch and index lie there."""
+    away = Path(root, ".git").is_file()
+    return [Uncovered(".git", "its branch, index and commits lie outside of the workspace")] if away else []
 
 
 def _in_the_way(task: Task, wish: Wish, target: Target, seen: Seen) -> Refused | None:

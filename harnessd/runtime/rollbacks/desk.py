@@ -9,7 +9,7 @@ from typing import Any
 
 from harnessd.domain.failure import HarnessError
 from harnessd.domain.ports import Clock, Refused, Store
-from harnessd.domain.task import Task
+from harnessd.domain.task import Task, TaskState
 from harnessd.domain.workspace import Workspace, WorkspaceChange
 from harnessd.runtime.rollbacks.carrying import Carrier, Hands, Jobs, known_of
 from harnessd.runtime.rollbacks.deciding import Decided, Decider
@@ -34,6 +34,9 @@ class Rollbacks:
             return decided
         if dry or decided.refused is not None:
             return decided.story | {"dry_run": dry}, decided.refused
+        if _there_already(task, decided):
+            words = f"It stands at {task.pointer} already, and its files do; nothing was changed."
+            return decided.story | {"rolled_back": False, "sentence": words}, None
         done = await self._roll_back(task, decided)
         if isinstance(done, Refused):
             return decided.story, done
@@ -76,3 +79,10 @@ class Rollbacks:
             words = f"{task.id} moved meanwhile, or another task works in its workspace."
             return Refused("refused", words, f"Look again: harnessctl status {task.id}")
         return await self.carry_on(task.id)
+
+
+def _there_already(task: Task, decided: Decided) -> bool:
+    """The same command sent again: as a rollback of its own it would stand between a person and `--undo`."""
+    wish, story = decided.rollback, decided.story
+    more = wish.prompt or wish.undoes or wish.undo_effects or story["files_total"] or story["ended_first"]
+    return task.state is TaskState.PAUSED and wish.to == task.pointer and not more

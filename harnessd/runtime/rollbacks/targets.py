@@ -78,12 +78,15 @@ def workspace_at(known: Known, node: Node) -> Checkpoint | Refused | None:
     on_the_way = [one for one in own if one.node in there]
     if on_the_way:
         return on_the_way[-1]
+    if own and _written_before(known, own[0], there):
+        words = f"The files of {known.task} as they were at {node.id} are not kept here: it was imported after that."
+        return Refused("refused", words, f"Choose a node since then: harnessctl tree {known.task}")
     if own:
         return own[0]
     if any(_may_write(effect) for effect in known.effects):
         return Refused(
             "refused",
-            f"{known.task} has no checkpoint any more: what the agent believes can go back, its files cannot.",
+            f"{known.task} has no checkpoint of that time: what the agent believes can go back, its files cannot.",
             f"See what it did: harnessctl effects {known.task} --all",
         )
     return None
@@ -176,3 +179,13 @@ def changes(checkpoints: Sequence[Checkpoint]) -> trusted.Changes:
 
 def _may_write(effect: Effect) -> bool:
     return effect.kind == "tool" and effect.effect_class is not EffectClass.READ_ONLY and effect.state.value != "intent"
+
+
+def _written_before(known: Known, first: Checkpoint, there: Collection[str]) -> bool:
+    """Whether what lies behind the target may have written before the first look: so it is after an import."""
+    order = {name: place for place, name in enumerate(known.nodes)}
+    since = order.get(first.node, 0)
+    return any(
+        _may_write(effect) and effect.node not in there and order.get(effect.node or "", since) < since
+        for effect in known.effects
+    )
