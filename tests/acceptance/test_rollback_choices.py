@@ -141,3 +141,14 @@ def test_an_imported_task_goes_back_no_further_than_its_files_are_known(house: H
     assert "it was imported after that" in refused.stderr
     assert house.daemon.ctl("rollback", new, "--to", "n4").returncode == 0
     assert (space / "a").read_text() == "b\n"
+
+
+def test_more_files_than_are_named_are_counted_whole(house: House) -> None:
+    # R5.2: the list of names is cut at 2,000; what it says of the rest is true
+    task, space, _ = house.played("many", "echo a >a", "seq 1 2003 | while read i; do : >$i; done; echo b >a")
+    told = house.daemon.ctl("rollback", task, "--to", "n1")
+    assert told.returncode == 0, told.stderr
+    assert "files          2004: 1 restored, 2003 removed" in told.stdout
+    assert "and 1991 more" in told.stdout
+    assert [one.name for one in space.iterdir()] == ["a"]
+    assert "the last rollback taken back" in house.daemon.ctl("status", task).stdout

@@ -253,6 +253,7 @@ _OPTION_WORDS = {
     "--budget": "go on with a higher limit",
     "--model": "again from before the failed turn, with another model",
     "--say": "TEXT tells it what to do differently",
+    "--undo": "the last rollback taken back; --dry-run shows it",
 }
 
 

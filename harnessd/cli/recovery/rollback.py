@@ -81,11 +81,12 @@ def _talk(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _files(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     files: Mapping[str, Sequence[str]] = story["files"]
-    counts = ", ".join(f"{len(files[key])} {word}" for key, word in _SORTS if files[key])
+    many: Mapping[str, int] = story["files_counts"]
+    counts = ", ".join(f"{many[key]} {word}" for key, word in _SORTS if many[key])
     yield "files", f"{story['files_total']}: {counts}" if counts else "none differ"
     for key, word in _SORTS:
         if files[key]:
-            yield f"  {word}", _paths(files[key])
+            yield f"  {word}", _paths(files[key], many[key])
     for one in story["not_covered"][:_PATHS_SHOWN]:
         yield "not covered", f"{one['path']}: {one['why']}; stays as it is"
 
@@ -134,6 +135,6 @@ def _deed(story: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "undone", f"{one['effect']} by {one['tool']}: {one['state']}  {one['said']}"
 
 
-def _paths(paths: Sequence[str]) -> str:
-    rest = len(paths) - _PATHS_SHOWN
+def _paths(paths: Sequence[str], many: int = 0) -> str:
+    rest = max(many, len(paths)) - _PATHS_SHOWN
     return "  ".join(paths[:_PATHS_SHOWN]) + (f"  and {rest} more" if rest > 0 else "")
