@@ -34,6 +34,8 @@ def show_task(client: Client, word: str, as_json: bool) -> int:
     if as_json:
         render.out_json(task)
         return 0
+    if task["state"] == "queued" and task.get("waits_behind") in task["after"]:
+        task = {**task, "stopped_before": client.get(task_path(task["waits_behind"]))["state"] == "stopped"}
     labels = render.labels(task["labels"])
     priority = f"priority {task['priority']}" if task["priority"] else ""
     head = [task["task"], task["agent"], f'"{render.one_line(task["title"])}"', labels, priority]
@@ -105,7 +107,8 @@ def _stands(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "waits for", f"a daemon on {render.one_line(host)}: its workspace lies there, and none is up"
     if other := task.get("waits_behind"):
         first = other in task["after"]
-        yield "behind", f"{other}, which {'is to complete first' if first else 'works in the same workspace'}"
+        stopped = " and has stopped" if task.get("stopped_before") else ""
+        yield "behind", f"{other}, which {'is to complete first' if first else 'works in the same workspace'}{stopped}"
 
 
 def _otherwise(task: Mapping[str, Any]) -> str:
@@ -184,7 +187,9 @@ def _next(task: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "rolling_back": "files first, then the pointer; after a crash too it is carried to its end",
     }
     if task.get("waits_behind") and state == "queued":
-        yield "next", f"it starts by itself after {task['waits_behind']}"
+        other = task["waits_behind"]
+        again = f"nothing, until {other} goes on and completes: harnessctl resume {other}"
+        yield "next", again if task.get("stopped_before") else f"it starts by itself after {other}"
     elif state == "queued" and (task.get("not_before") or 0) > time.time():
         yield "next", "it starts by itself then"
     elif state == "running":
