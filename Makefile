@@ -21,7 +21,7 @@ SELF   := pyproject.toml harnessd/__init__.py
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help demo test check lint docs bench crash-sweep crash-points escapes seeded-bugs payments trees power-loss io-faults \
-  damage pauses full-disk recovery constraints
+  damage pauses full-disk recovery postgres-chaos constraints
 .PHONY: install-run install-dev clean
 
 help: ## print this list
@@ -88,6 +88,9 @@ full-disk: $(DEV) ## 24 times a disk fills up to its last byte under a daemon an
 
 recovery: $(DEV) ## a daemon's start after kill -9 with 10,000 tasks and 1,000,000 events, beside an empty store's
 	@$(BIN)/python benchmarks/disks/recovery.py $(ARGS)
+
+postgres-chaos: $(DEV) ## 5,000 tasks, two daemons killed and paused, their PostgreSQL server stopped again and again (ARGS="--tasks 200 --pace 0.25")
+	@$(BIN)/python benchmarks/proofs/several.py $(ARGS)
 
 constraints: ## pin the newest fitting versions again, by hash (UPGRADE=1 lifts pins that still fit)
 	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \

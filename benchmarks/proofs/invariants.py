@@ -178,12 +178,12 @@ def _one_writer(store: Snapshot) -> Iterator[str]:
             at_work.add(event["task"])
         elif event["type"] == "daemon_started":
             at_work.clear()  # the lock is held by one process alone, so nobody works for an older one
-        elif event["type"] in _GIVES_UP:
+        elif event["type"] in GIVES_UP:
             at_work.discard(event["task"])
 
 
 # Every event with which a task leaves the state `running`.
-_GIVES_UP = frozenset(
+GIVES_UP = frozenset(
     {"handed_back", "parked", "needs_human", "approval_wanted", "paused", "task_stopped", "task_completed"}
     | {"interrupted", "rolling_back", "internal_error", "unanswered"}
 )

@@ -2,9 +2,10 @@
 
     POST /act/NAME     do it, under the Idempotency-Key of the request; counted before the answer is sent
     GET  /acts?key=K   how often it was done under a key: what a probe asks
+    PUT  /act/NAME     the same by a receiver that honours keys: a second request under a key is no second act
     POST /busy/NAME    a tool says that it runs
 
-It honours no keys: each request that reaches it is an act.
+Else it honours no keys: each request that reaches it is an act.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Outside:
     by_name: Counter[str] = field(default_factory=Counter)
     keys_of: dict[str, list[str]] = field(default_factory=dict)
     busy: set[str] = field(default_factory=set)
+    windows: list[tuple[str, float, float]] = field(default_factory=list)  # name, when it came, when it was answered
+    answer_after_s: float = ANSWER_AFTER_S
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -42,12 +45,14 @@ class Outside:
     def reset(self) -> None:
         """Empty books."""
         with self.lock:
-            for one in (self.by_key, self.by_name, self.keys_of, self.busy):
+            for one in (self.by_key, self.by_name, self.keys_of, self.busy, self.windows):
                 one.clear()
 
-    def act(self, name: str, key: str) -> None:
-        """One act."""
+    def act(self, name: str, key: str, *, once: bool = False) -> None:
+        """One act; `once`: none where the key is known."""
         with self.lock:
+            if once and self.by_key[key]:
+                return
             self.by_key[key] += 1
             self.by_name[name] += 1
             self.keys_of.setdefault(name, []).append(key)
@@ -72,8 +77,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.outside.busy.add(name)
             self._answer({"busy": name})
             return
-        self.outside.act(name, self.headers.get("Idempotency-Key", ""))
-        time.sleep(ANSWER_AFTER_S)
+        self._act(name, once=False)
+
+    def do_PUT(self) -> None:
+        """An act by its key."""
+        self._act(urlsplit(self.path).path.split("/", 2)[2], once=True)
+
+    def _act(self, name: str, *, once: bool) -> None:
+        came = time.monotonic()
+        self.outside.act(name, self.headers.get("Idempotency-Key", ""), once=once)
+        time.sleep(self.outside.answer_after_s)
+        self.outside.windows.append((name, came, time.monotonic()))
         self._answer({"acted": name})
 
     def do_GET(self) -> None:

@@ -1,8 +1,9 @@
 """Scripts: what the models of the sweeps do, and the configuration of the daemon that runs them.
 
-Each agent passes other crash points. `payer` acts outside by `http_request`, `caller` by a declared command, `asker`
-needs a person's yes for it, `bulky` has its first act compacted away, `frugal` is warned of its budget, `jobber` has a
-command handed over to the background, `steps-2` writes into its workspace.
+Each agent passes other crash points. `payer` acts outside by `http_request`, `putter` too, but at a receiver that
+honours keys, `caller` by a declared command, `asker` needs a person's yes for it, `bulky` has its first act compacted
+away, `frugal` is warned of its budget, `jobber` has a command handed over to the background, `steps-2` writes into its
+workspace.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from benchmarks.proofs.outside import Outside
 from tests.running import settings
 
-ACTS = {"payer": 2, "asker": 1, "caller": 2, "bulky": 2, "frugal": 4}
+ACTS = {"payer": 2, "asker": 1, "caller": 2, "bulky": 2, "frugal": 4, "putter": 2}
 STEPS = "steps-2"
 AGENTS = (*ACTS, "jobber", STEPS)
 # bash speaks TCP itself: no other program is started for a request. Braces would be places for arguments.
@@ -86,7 +87,8 @@ def _act(name: str, number: str, outside: Outside) -> dict[str, Any]:
     act = f"{{run}}-a{number}"
     if name == "caller":
         return {"tool": "act", "args": {"port": outside.port, "name": act}}
-    return {"tool": "http_request", "args": {"method": "POST", "url": f"{outside.url}/act/{act}"}}
+    method = "PUT" if name == "putter" else "POST"
+    return {"tool": "http_request", "args": {"method": method, "url": f"{outside.url}/act/{act}"}}
 
 
 def _jobber(outside: Outside) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,13 +72,33 @@ def _read(connection: sqlite3.Connection, acked: tuple[str, int] | None) -> Snap
             return []  # a crash between two migrations: nothing was acknowledged yet
         return [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY {order}")]
 
+    return _whole(rows, acked, connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+
+
+def read_server(ask: Callable[[str], str]) -> Snapshot:
+    """Read a store on a server. `ask` gives what a statement says."""
+
+    def rows(table: str, order: str = "1") -> list[Row]:
+        told = ask(
+            f"SELECT coalesce(json_agg(to_json(_row)), '[]') FROM (SELECT * FROM {table} ORDER BY {order}) AS _row"
+        )
+        found: list[Row] = [
+            {name: bytes.fromhex(value[2:]) if name == "chain" else value for name, value in row.items()}
+            for row in json.loads(told)
+        ]
+        return found
+
+    return _whole(rows, None, "ok")
+
+
+def _whole(rows: Callable[..., list[Row]], acked: tuple[str, int] | None, sound: str) -> Snapshot:
     nodes: dict[str, list[Row]] = {}
     for row in rows("nodes", "seq"):
         nodes.setdefault(row["task"], []).append(row)
     return Snapshot(
         meta=next(iter(rows("meta")), {"commits": 0, "owner_epoch": 0}),
         acked=acked,
-        sound=connection.execute("PRAGMA quick_check(1)").fetchone()[0],
+        sound=sound,
         tasks={row["id"]: row for row in rows("tasks")},
         sessions={row["task"]: row for row in rows("sessions", "task")},
         nodes=nodes,
