@@ -316,6 +316,7 @@ class _Daemon:
             return await asyncio.to_thread(look, task.draft.workspace, in_force.policies)
 
         pool = Pool(store, around, lambda: self.catalog, in_force.for_task, settings, prepare)
+        toolbox.make_sure = pool.leases.make_sure
         self.watchdog = self.care.attach(pool, self.jobs, gateway.silence_s, toolbox.perform, self.crash)
         in_force.changed.append(pool.policies_changed)
         return pool

@@ -157,6 +157,13 @@ BUGS: tuple[Bug, ...] = (
         cheap=True,
     ),
     Bug(
+        "a daemon that was paused acts without asking whose the task is",
+        "harnessd/app.py",
+        "        toolbox.make_sure = pool.leases.make_sure\n",
+        "",
+        ("tests/acceptance/test_several.py::test_a_daemon_paused_before_an_act_does_not_do_it_later",),
+    ),
+    Bug(
         "what a task left running outlives it",
         f"{RUNTIME}/worker.py",
         '            self._around.crashpoint("J21")\n            await self._around.toolbox.jobs.end_task(task.id)\n',

@@ -1,8 +1,9 @@
 """Crash points: the named moments of the protocol between which a `kill -9` may fall.
 
-`HARNESSD_CRASH=J9:3` kills the process with SIGKILL at the third pass of J9; without it every point is a no-op. The
-points make a sweep complete instead of lucky. Points around a commit have a `-before` and an `-after`. J5 and J11 lie
-in other processes' time: a sweep waits until the model service, or the tool, says that it is there, and kills then.
+`HARNESSD_CRASH=J9:3` kills the process with SIGKILL at the third pass of J9, `J9:3:stop` stops it there until somebody
+sends SIGCONT; without it every point is a no-op. The points make a sweep complete instead of lucky. Points around a
+commit have a `-before` and an `-after`. J5 and J11 lie in other processes' time: a sweep waits until the model service,
+or the tool, says that it is there, and kills then.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def from_environment(environ: os._Environ[str] | dict[str, str]) -> Crashpoint:
     wanted = environ.get("HARNESSD_CRASH", "")
     if not wanted:
         return nowhere
-    name, _, hit = wanted.partition(":")
+    name, _, rest = wanted.partition(":")
+    hit, _, stop = rest.partition(":")
     if name not in (*PASSED, *RESTORING):
         raise ValueError(f"HARNESSD_CRASH={wanted!r}: {name!r} is no crash point; they are {', '.join(PASSED)}")
     left = int(hit or 1)
@@ -85,6 +87,6 @@ def from_environment(environ: os._Environ[str] | dict[str, str]) -> Crashpoint:
         if point == name:
             left -= 1
             if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGSTOP if stop == "stop" else signal.SIGKILL)
 
     return crash

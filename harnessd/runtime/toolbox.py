@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +54,7 @@ class Toolbox:
         self.redact = redact
         self._protected = protected
         self._calls = calls
+        self.make_sure: Callable[[Task], Awaitable[None]] = _sure  # raises LeaseLost: the task is another's by now
 
     async def perform(
         self, task: Task, command: CallTool, caller: Caller = NOBODY, begun: Callable[[], None] = lambda: None
@@ -96,6 +97,7 @@ class Toolbox:
                 advice="Do the task without it; limits and permissions are changed by people only.",
             )
         self._crashpoint("J9")
+        await self.make_sure(task)
         chaos = self._traffic.chaos if self._traffic is not None else None
 
         async def run() -> ToolOutcome | Failure:
@@ -147,3 +149,8 @@ class Toolbox:
     def partial(self, task: Task, command: CallTool) -> str:
         """What a call that was cut off had written until then."""
         return self.redact(self._partial_output(self.context(task, command)))
+
+
+async def _sure(task: Task) -> None:
+    """Where nobody leases tasks."""
+    del task

@@ -18,6 +18,7 @@ from harnessd.engine.protocol import Cancelled, Finish, RunBrief, StepDown
 from harnessd.policy import TaskPolicies
 from harnessd.runtime import recovery, telemetry
 from harnessd.runtime.catalog import Catalog
+from harnessd.runtime.host.leases import Leases
 from harnessd.runtime.policies.in_force import Standing
 from harnessd.runtime.runner import Runner, Surroundings, lease_of
 from harnessd.runtime.traffic.desk import Seats
@@ -59,6 +60,7 @@ class Pool:
         self._catalog = catalog
         self._policies_of = policies_of
         self._settings = settings
+        self.leases = Leases(store, around.clock, settings.ttl_s)
         self._prepare = prepare
         self._wake = asyncio.Event()
         self._serving: dict[str, asyncio.Task[None]] = {}
@@ -231,8 +233,7 @@ class Pool:
             taken = free > 0 and await self._take(1 if seats.one_by_one else free, seats) > 0 and seats.one_by_one
 
     async def _take(self, count: int, seats: Seats) -> int:
-        now = self._around.clock.now()
-        tasks = await self._store.claim(self._settings.owner, count, now, self._settings.ttl_s, seats.full)
+        tasks = await self.leases.claim(self._settings.owner, count, seats.full)
         for task in tasks:
             self._around.crashpoint("J3")
             self._tasks[task.id] = task
@@ -385,9 +386,9 @@ class Pool:
 
     async def _prolong(self) -> bool:
         """All leases at once. False where the store took nothing: nobody else can take the tasks either."""
-        leases, now = [lease_of(task) for task in self._tasks.values()], self._around.clock.now()
+        leases = [lease_of(task) for task in self._tasks.values()]
         try:
-            kept = await self._store.heartbeat(leases, now, self._settings.ttl_s) if leases else frozenset()
+            kept = await self.leases.prolong(leases)
         except HarnessError as lost:
             if not isinstance(lost, REFUSED_FOR_NOW):
                 self.give_up(lost)
