@@ -239,6 +239,7 @@ class PostgresDatabase:
             try:
                 if line is None or not line.usable:
                     line = await self._connect(deadline)
+                line.until = deadline
                 answer = await work(line)  # type: ignore[misc]
             except (LineLost, TryAgain) as error:
                 if time.monotonic() >= deadline:
@@ -278,6 +279,7 @@ class PostgresDatabase:
             raise HarnessError("The store is closed.")
         if self._writer is None or not self._writer.usable:
             self._writer = await self._connect(deadline)
+        self._writer.until = deadline
         return self._writer
 
     async def _connect(self, deadline: float) -> Line:

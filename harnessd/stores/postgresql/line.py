@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +19,12 @@ from harnessd.stores.postgresql.dialect import Query, texts, unescaped
 
 CONNECT_S = 5.0
 STATEMENT_S = 15.0  # our own deadline: longer than the server's, which answers where the network is sound
+# Of the time that is left in all: a connection that does not answer leaves enough for another one.
+FIRST_PART, LEAST_S = 0.7, 1.0
 APPLICATION = "harnessd"
 CREDENTIAL = "postgres-password"  # of a file in the folder that systemd gives (LoadCredential=)
+
+IDLE_S = 4.0  # at most, inside a transaction
 
 # Each session's own limits. A daemon that is stopped in the middle of a transaction keeps all others waiting until
 # the server ends it; a network that is cut shows within seconds and not in two hours.
@@ -26,7 +32,7 @@ LIMITS: Mapping[str, str] = {
     "application_name": APPLICATION,
     "statement_timeout": "10s",
     "lock_timeout": "8s",
-    "idle_in_transaction_session_timeout": "4s",
+    "idle_in_transaction_session_timeout": f"{IDLE_S:g}s",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
@@ -113,6 +119,7 @@ class Line:
     def __init__(self, connection: Any) -> None:
         """Keep the open connection."""
         self.connection = connection
+        self.until = math.inf  # when whoever uses it gives the server up (monotonic seconds)
         self._prepared: dict[str, Any] = {}
 
     @classmethod
@@ -173,8 +180,9 @@ class Line:
 
     async def _within(self, work: Any) -> Any:
         asyncpg = asyncpg_module()
+        left_s = max(LEAST_S, (self.until - time.monotonic()) * FIRST_PART)
         try:
-            async with asyncio.timeout(STATEMENT_S):
+            async with asyncio.timeout(min(STATEMENT_S, left_s)):
                 return await work
         except TimeoutError as error:
             self.drop()

@@ -9,7 +9,7 @@ from harnessd.domain.durable.node import StoreNode
 from harnessd.stores.database import Opened, Statement
 from harnessd.stores.postgresql.database import PostgresDatabase
 from harnessd.stores.postgresql.keeping import Keeper
-from harnessd.stores.postgresql.line import address_of
+from harnessd.stores.postgresql.line import IDLE_S, address_of
 from harnessd.stores.queue import Queue
 
 
@@ -23,9 +23,10 @@ class SharedDatabase(PostgresDatabase):
         self, url: str, crashpoint: Callable[[str], None], patience_s: float, identity: Mapping[str, str]
     ) -> None:
         """`identity`: `node`, a name that no other living daemon has; `host`, the machine where folders lie."""
-        super().__init__(
-            address_of(url, {f"harnessd.{key}": value for key, value in identity.items()}), crashpoint, patience_s
-        )
+        settings = {f"harnessd.{key}": value for key, value in identity.items()}
+        # Who is stopped inside a transaction keeps the others waiting for less time than they have patience.
+        settings["idle_in_transaction_session_timeout"] = f"{min(IDLE_S, patience_s / 2) * 1000:.0f}ms"
+        super().__init__(address_of(url, settings), crashpoint, patience_s)
         self.node = identity["node"]
         self._keeper: Keeper | None = None
 
