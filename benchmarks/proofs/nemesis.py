@@ -18,6 +18,7 @@ from tests.stores.postgres_server import Server
 
 # Seconds between two blows of a kind; the server's are those of the promise.
 SERVER_S, KILL_S, PAUSE_S = (5.0, 40.0), (20.0, 80.0), (30.0, 120.0)
+FIRST_S = (15.0, 45.0)  # the first one of each kind: short runs see all three
 DOWN_S = (0.0, 2.0)  # how long the server stays away
 PAUSE_TTLS = (1.05, 1.6)  # how long a pause is, in times of the lease's
 RESTART_S = 0.5  # a service manager's RestartSec
@@ -51,8 +52,8 @@ class Nemesis:
         for one in self.nodes.values():
             one.spawn()
         now = time.monotonic()
-        for kind, span in (("server", SERVER_S), ("kill", KILL_S), ("pause", PAUSE_S)):
-            self._due[kind] = now + self.luck.uniform(0.2, 1.0) * span[1] * self.pace
+        for kind in ("server", "kill", "pause"):
+            self._due[kind] = now + self.luck.uniform(*FIRST_S) * self.pace
         self._thread = threading.Thread(target=self._run, name="nemesis", daemon=True)
         self._thread.start()
 

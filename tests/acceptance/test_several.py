@@ -20,8 +20,9 @@ pytestmark = pytest.mark.acceptance
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_and_nothing_is_done_twice() -> None:  # G8, G9, F16, F30, I1, I3, I4, I11
     need_programs()
-    line, broken = run(30, seed=4, pace=0.25)
+    line, broken = run(30, seed=4, pace=0.25, rate=2)
     assert not broken, [line, *broken]
+    assert " 0 immediate stops" not in line, line
 
 
 def test_a_daemon_paused_before_an_act_does_not_do_it_later(tmp_path: Path) -> None:  # F16, G8, I3
