@@ -19,8 +19,8 @@ from harnessd.runtime import crashpoints
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
-# The share of `make crash-sweep` and of `make crash-points`: 300 kills, and every point at one seeded pass.
-FOLDERS = 12
+# The share of `make crash-sweep` and of `make crash-points`: 150 kills, and every point at one seeded pass.
+FOLDERS = 6
 SEED = 1000
 PARTS = 4
 

@@ -9,8 +9,8 @@ import pytest
 from tests.simulation.__main__ import MEMORY
 from tests.simulation.run import simulate
 
-SEEDS = int(os.environ.get("HARNESSD_SIMULATED", "300"))
-SHARES = 10
+SEEDS = int(os.environ.get("HARNESSD_SIMULATED", "120"))
+SHARES = 6
 # Seeds that broke something once: 9 and 24: a full disk at the pool's own sweep ended the daemon; 126: an answer that
 # came while the task was taken up left it waiting for ever.
 FOUND = (9, 24, 126)

@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 # The share of `make power-loss` that every run of the tests takes.
-IMAGES = 600
+IMAGES = 400
 CONTROL_IMAGES = 80
 
 
