@@ -45,7 +45,7 @@ kind: budget
 limits: {{turns: {turns}}}
 """
 TURNS = 60
-# The service reports a history that lost or altered something.
+# The service reports a history that lost or altered something; not of `bulky`.
 KEPT = {"history": "append_only", "allow": ["branch", "compaction"]}
 
 
@@ -80,7 +80,11 @@ def _acting(name: str, acts: int, outside: Outside) -> dict[str, Any]:
         {"when": {**run, **last, "results": {"max": 30}}, "say": "Once more.", "call": _act(name, "{k}", outside)},
         {"say": "I give up."},
     ]
-    return {**KEPT, "turns": turns, "ids": "fresh"} | ({"window": 9000} if name == "bulky" else {})
+    if name == "bulky":
+        # A compaction with a large new result beside it may be longer than what was shown before: the service cannot
+        # tell that from an altered history. The store's own hash chain is checked after every death.
+        return {"window": 9000, "turns": turns, "ids": "fresh"}
+    return {**KEPT, "turns": turns, "ids": "fresh"}
 
 
 def _act(name: str, number: str, outside: Outside) -> dict[str, Any]:
