@@ -18,7 +18,6 @@ import multiprocessing
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.disks.children import in_a_child
 from harnessd.domain.effect import EffectState
 from harnessd.domain.failure import REFUSED_FOR_NOW, HarnessError, OutcomeUnknown
 from harnessd.domain.ports import Submitted, TaskFilter
@@ -125,14 +125,9 @@ async def _true(work: Awaitable[Any]) -> bool:
 
 def _run(folder: Path, strikes: Sequence[Strike], turns: int) -> Heard:
     """The scenario in a child whose disk fails; what it said."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        os.dup2(write, 1)
-        code = 1
+
+    def work() -> None:
         try:
-            signal.alarm(RUN_S)
             shim = ctypes.CDLL(os.environ[SHIM])
             (n, kind), (m, other) = [*strikes, (-1, "EIO")][:2]
             full = len(strikes) == 1 and kind not in ("EIO", "gone")  # such a disk fails no read
@@ -140,12 +135,11 @@ def _run(folder: Path, strikes: Sequence[Strike], turns: int) -> Heard:
             shim.shim_arm(str(folder).encode(), n, errors[kind], m, errors[other], full, kind in GONE)
             asyncio.run(scenario(folder, turns))
             say(operations=shim.shim_count())
-            code = 0
-        except BaseException as error:  # noqa: BLE001 - a child reports, whatever it was
+        except BaseException as error:
             say(strange=f"the run ended with {error!r}")
-        finally:
-            os._exit(code)
-    os.close(write)
+            raise
+
+    child, read = in_a_child(work, RUN_S)
     with os.fdopen(read, "rb") as pipe:
         lines = pipe.read().splitlines()
     _, status = os.waitpid(child, 0)

@@ -23,6 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.disks.children import in_a_child
 from harnessd.domain.failure import HarnessError, StoreLost
 from harnessd.domain.ports import Submitted, TaskFilter
 from harnessd.stores import SqlStore, open_store
@@ -73,20 +74,7 @@ def _say(**words: Any) -> None:
 
 def _started(path: Path) -> tuple[int, int]:
     """A child that owns the store and writes; its pid and the pipe it speaks into."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        os.dup2(write, 1)
-        code = 1
-        try:
-            signal.alarm(RUN_S)
-            asyncio.run(_owner(path))
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(write)
-    return child, read
+    return in_a_child(lambda: asyncio.run(_owner(path)), RUN_S)
 
 
 async def _taken(path: Path, child: int, seen: Paused, luck: random.Random) -> SqlStore:

@@ -6,7 +6,6 @@ still checked.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
 
@@ -23,7 +22,7 @@ from harnessd.policy.language.freeform import Json
 from harnessd.policy.language.shape import Shape, read_shape
 from harnessd.policy.language.source import Collected, MapNode, Misread, Scalar, misread, place_of, quoted
 from harnessd.policy.language.source import Place as Position
-from harnessd.policy.values import Flag, ListOf, Reader, Secret, SecretRef, Text, Word
+from harnessd.policy.values import BaseUrl, Flag, ListOf, Reader, Secret, SecretRef, Text, Word
 
 _Text = Annotated[str, Text()]
 _Texts = Annotated[tuple[str, ...], ListOf(each=Text())]
@@ -69,24 +68,6 @@ class TextMap(Reader):
                 collected.add(error)
         collected.raise_if_any()
         return values
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseUrl(Text):
-    """An address of a service, without user, password, query or fragment."""
-
-    type_name: ClassVar[str] = "address"
-
-    def value(self, scalar: Scalar) -> str:
-        text = Text.value(self, scalar)
-        if not re.fullmatch(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?", text):
-            shown = "this" if "@" in text or "?" in text else quoted(scalar)  # a key may stand in it
-            raise misread(scalar, f"{shown} is not an address of a service", self.bounds)
-        return text
-
-    @property
-    def bounds(self) -> str:
-        return "write https://HOST/PATH, without user, query or fragment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from harnessd.policy.language.source import Collected, ListNode, MapNode, Misread, Scalar, did_you_mean, misread, quoted
 
+_ADDRESS = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
+
 # What the resolvers of YAML 1.1 take for something other than text.
 _YAML_11 = (
     ("a truth value", re.compile(r"(?:yes|no|on|off|y|n|true|false)\Z", re.IGNORECASE)),
@@ -127,6 +129,26 @@ class Text(Reader):
     @property
     def bounds(self) -> str:
         return f"write {self.pattern}" if self.pattern else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseUrl(Text):
+    """An address of a service, without user, password, query or fragment."""
+
+    type_name: ClassVar[str] = "address"
+    of: ClassVar[str] = "a service"
+    remedy: ClassVar[str] = "write https://HOST/PATH, without user, query or fragment"
+
+    def value(self, scalar: Scalar) -> str:
+        text = Text.value(self, scalar)
+        if not _ADDRESS.fullmatch(text):
+            shown = "this" if "@" in text or "?" in text else quoted(scalar)  # a key may stand in it
+            raise misread(scalar, f"{shown} is not an address of {self.of}", self.bounds)
+        return text
+
+    @property
+    def bounds(self) -> str:
+        return self.remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,7 @@ class Run:
         """Each task once, however often its client has to ask."""
         for number in range(self.luck.randrange(1, TASKS_MAX + 1)):
             acts = [f"{self.luck.choice(list(CLASSES))}:{at}" for at in range(self.luck.randrange(1, ACTS_MAX + 1))]
-            place = f"{self.folder}/work/{number}"
+            place = f"{self.folder}/space/{number}"
             draft = TaskDraft(f"Task {number}: do {' '.join(acts)}. Then end.", "coder", place, key=f"k{number}")
             answer: Submitted | Refused | None = None
             while answer is None:

@@ -10,10 +10,9 @@ from pydantic import Field
 
 from harnessd.policy.language.shape import Shape
 from harnessd.policy.language.source import Scalar, misread, quoted
-from harnessd.policy.values import Flag, Secret, SecretRef, Text
+from harnessd.policy.values import BaseUrl, Flag, Secret, SecretRef, Text
 
 _LISTEN = re.compile(r"(127(?:\.\d{1,3}){3}|localhost|\[::1\]):(\d{1,5})")
-_ENDPOINT = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +34,11 @@ class Listen(Text):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint(Text):
-    """Where traces are sent, the whole address; without user, password, query or fragment."""
+class Endpoint(BaseUrl):
+    """Where traces are sent, the whole address."""
 
-    type_name: ClassVar[str] = "address"
-
-    def value(self, scalar: Scalar) -> str:
-        text = Text.value(self, scalar)
-        if not _ENDPOINT.fullmatch(text):
-            shown = "this" if "@" in text or "?" in text else quoted(scalar)  # a key may stand in it
-            raise misread(scalar, f"{shown} is not an address of a collector", self.bounds)
-        return text
-
-    @property
-    def bounds(self) -> str:
-        return "write http://HOST:4318/v1/traces; headers go into OTEL_EXPORTER_OTLP_HEADERS"
+    of: ClassVar[str] = "a collector"
+    remedy: ClassVar[str] = "write http://HOST:4318/v1/traces; headers go into OTEL_EXPORTER_OTLP_HEADERS"
 
 
 class MetricsSettings(Shape):
